@@ -1,0 +1,1 @@
+"""The command line: parse, call the pipeline, map the outcome to an exit code."""

@@ -1,0 +1,1 @@
+"""Stores, JSONL and Parquet: everything that reads or writes bytes."""

@@ -1,0 +1,1 @@
+"""Dagster only, thin: assets, checks, schedules and resources."""
