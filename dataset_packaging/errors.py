@@ -1,0 +1,87 @@
+# ruff: noqa: N818  (the names are the project's published vocabulary: a NotFound is a fate of an object, not only an error)
+"""What can go wrong outside of the data, as types.
+
+A leaf: it imports nothing of the project. Whatever a single row or image does wrong is data (a reject, a verdict),
+never one of these. All state of an exception stands in `args`, so that each survives the pickling between a worker and
+its driver.
+"""
+
+
+class PackagingError(Exception):
+    """A failure with one readable line for its user; `exit_code` is what the command line ends with."""
+
+    exit_code: int = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class ConfigError(PackagingError):
+    """The dataset YAML, an option or the environment is wrong; nothing was read or written yet."""
+
+    exit_code = 2
+
+
+class ManifestError(PackagingError):
+    """The manifest is missing, empty, cut off or unreadable as a whole; one bad line is a reject instead."""
+
+    exit_code = 2
+
+
+class PlanConflict(PackagingError):
+    """What is asked for would change shards that are already published and needs an explicit word of the user."""
+
+    exit_code = 2
+
+
+class LeaseHeld(PackagingError):
+    """Another run works on the same dataset."""
+
+
+class WorkerFailed(PackagingError):
+    """A worker died or failed for a reason that is not in the data."""
+
+
+class StoreError(PackagingError):
+    """An object store did not do what was asked.
+
+    Attributes:
+        uri: the object or prefix, verbatim.
+        detail: what happened, with the identity and what to check where known.
+    """
+
+    def __init__(self, uri: str, detail: str) -> None:
+        Exception.__init__(self, uri, detail)
+        self.uri = uri
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.uri}: {self.detail}"
+
+
+class TransientStoreError(StoreError):
+    """Throttled, reset, timed out, 5xx, expired token or short body, after the retries: a later try may succeed."""
+
+
+class PermanentStoreError(StoreError):
+    """Trying again cannot help."""
+
+
+class NotFound(PermanentStoreError):
+    """There is no object of this key."""
+
+
+class AccessDenied(PermanentStoreError):
+    """The identity in use may not do this."""
+
+
+class Archived(PermanentStoreError):
+    """The object is in a storage class that must be restored before it can be read."""
+
+
+class UnsupportedKey(PermanentStoreError):
+    """The key cannot be said to this store without changing it."""
+
+
+class PreconditionFailed(PermanentStoreError):
+    """The object changed, appeared or vanished between the look and the conditional write."""
