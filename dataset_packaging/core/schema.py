@@ -217,6 +217,11 @@ class _TypeParser:
             self._advance()
 
 
+def type_name(type_: pa.DataType) -> str:
+    """Return a type as `parse_type` reads it, without the names of list children; pure."""
+    return str(type_).replace("list<item: ", "list<").replace("list<element: ", "list<")
+
+
 def schema_differences(expected: pa.Schema, actual: pa.Schema) -> list[str]:
     """Return how a schema differs from the declared one, one readable line each; empty means the same.
 
@@ -233,8 +238,43 @@ def schema_differences(expected: pa.Schema, actual: pa.Schema) -> list[str]:
             continue
         found = actual.field(field.name)
         if found.type != field.type:
-            differences.append(f"column {field.name} is {found.type}, declared {field.type}")
+            differences.append(f"column {field.name} is {type_name(found.type)}, declared {type_name(field.type)}")
         if found.nullable != field.nullable:
             verb = "may" if found.nullable else "must not"
             differences.append(f"column {field.name} {verb} be null, unlike declared")
     return differences
+
+
+def casts_for(type_: pa.DataType) -> tuple[str, ...]:
+    """Return the casts that a column of this type takes, its default first.
+
+    Pure. Columns in `JSON_TEXT_COLUMNS` prefer `json`, see `default_cast`.
+    """
+    if pa.types.is_struct(type_):
+        return ("struct",)
+    if pa.types.is_list(type_):
+        return ("list_string",)
+    if pa.types.is_boolean(type_):
+        return ("bool",)
+    if pa.types.is_integer(type_):
+        return ("int",)
+    if pa.types.is_floating(type_):
+        return ("float",)
+    return ("string", "json")
+
+
+def default_cast(column: str, type_: pa.DataType) -> str:
+    """Return the cast of a column for which the dataset names none; pure."""
+    return "json" if column in JSON_TEXT_COLUMNS else casts_for(type_)[0]
+
+
+def mappable_columns(extensions: Iterable[ExtensionColumn] = ()) -> dict[str, pa.DataType]:
+    """Return the columns that fields of a manifest can fill, with their types, in sidecar order; pure."""
+    return {field.name: field.type for field in sidecar_schema(extensions) if field.name not in MEASURED_COLUMNS}
+
+
+EXPECTED_COLUMNS: dict[str, pa.DataType] = {"sha256": pa.string(), "md5": pa.string(), "bytes": pa.int64()}
+"""What a manifest can tell of the original file, to be compared with it; no columns of any output."""
+
+PLACED_COLUMNS: tuple[str, ...] = (KEY_COLUMN, PATH_COLUMN, WIDTH_COLUMN, HEIGHT_COLUMN)
+"""Columns that differ by row by their nature, so that no constant can fill them."""

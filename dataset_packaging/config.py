@@ -1,0 +1,425 @@
+"""The dataset YAML as frozen models, and the settings of the process: the environment is read here and nowhere else.
+
+The fields are the specification of the public contract, section 3. `load_dataset` makes every URI absolute, so that no
+other module has to know where the file stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from dataset_packaging.config_messages import explain_validation
+from dataset_packaging.config_yaml import read_yaml
+from dataset_packaging.core.dataset_rules import MAPPING_NAMES_SCHEMA, require_apart, require_mappable
+from dataset_packaging.core.schema import ExtensionColumn, parse_extension
+from dataset_packaging.core.uris import absolute_uri
+from dataset_packaging.errors import ConfigError
+
+MEBIBYTE = 2**20
+
+
+def _absolute(text: str, info: ValidationInfo) -> str:
+    return absolute_uri(text, (info.context or {}).get("folder"))
+
+
+def _without_slash(uri: str) -> str:
+    return uri.rstrip("/")
+
+
+def _with_slash(uri: str) -> str:
+    return uri.rstrip("/") + "/"
+
+
+def _tuple_of_texts(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Text = Annotated[StrictStr, Field(min_length=1)]
+Uri = Annotated[Text, AfterValidator(_absolute)]
+Prefix = Annotated[Uri, AfterValidator(_without_slash)]
+Folder = Annotated[Uri, AfterValidator(_with_slash)]
+Positive = Annotated[StrictInt, Field(ge=1)]
+Seconds = Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)]
+_TEXTS_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+Texts = Annotated[
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(_tuple_of_texts), WithJsonSchema(_TEXTS_SCHEMA)
+]
+Cast = Literal["string", "list_string", "float", "int", "bool", "json", "struct"]
+ImageFormat = Literal["JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF", "HEIF"]
+
+
+DEFAULT_FORMATS: tuple[ImageFormat, ...] = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+
+class FieldMapping(_Model):
+    """The source fields of one column. Short forms: one name, or a list of names."""
+
+    from_: Annotated[Texts, Field(alias="from")]
+    """Names of source fields, the first that is not null counts; a dot leads into nested objects."""
+    cast: Cast | None = None
+    """How the value is converted; without it the type of the column decides."""
+
+
+def _from_short_form(value: object) -> object:
+    if isinstance(value, dict | FieldMapping):
+        return value
+    if not isinstance(value, str | list | tuple):
+        raise ValueError("expected the name of a source field, a list of names, or from: and cast:")
+    return {"from": value}
+
+
+DirectMapping = Annotated[
+    FieldMapping,
+    BeforeValidator(_from_short_form, json_schema_input_type=StrictStr | tuple[StrictStr, ...] | FieldMapping),
+]
+
+
+class MappingConfig(_Model):
+    """How fields of the manifest become columns; everything that no column takes goes to meta_info."""
+
+    constants: Annotated[
+        dict[str, StrictStr | StrictBool | StrictInt | StrictFloat],
+        Field(json_schema_extra={"propertyNames": MAPPING_NAMES_SCHEMA}),
+    ] = {}
+    """Columns with the same value in every row; they win over fields of the manifest."""
+    direct: Annotated[dict[str, DirectMapping], Field(json_schema_extra={"propertyNames": MAPPING_NAMES_SCHEMA})] = {}
+    """Columns and the source fields that fill them. The name of a column is a source of its own, after these."""
+    base_uri: Folder | None = None
+    """Folder that relative image paths are joined to."""
+    drop: tuple[Text, ...] = ()
+    """Top-level source fields that reach nothing but the columns that name them."""
+    keep: tuple[Text, ...] | None = None
+    """Instead of drop: the only top-level source fields that reach meta_info."""
+
+    @model_validator(mode="after")
+    def _drop_or_keep(self) -> Self:
+        if self.drop and self.keep is not None:
+            raise ValueError("drop and keep exclude each other: remove one of them")
+        return self
+
+
+class ImagesConfig(_Model):
+    """How images are measured and verified."""
+
+    dimensions: Literal["auto", "probe", "manifest"] = "auto"
+    """Where sizes for the plan come from; auto: the manifest where it has them, else a probe of the header."""
+    orientation: Literal["upright", "stored"] = "upright"
+    """Whether sizes are those after the EXIF rotation or those of the stored raster."""
+    integrity: Literal["strict", "load"] = "strict"
+    """strict: all damage inside pixel data rejects; load: the verdict of Pillow's Image.load()."""
+    formats: Annotated[tuple[ImageFormat, ...], Field(min_length=1)] = DEFAULT_FORMATS
+    """Accepted formats, told by content; AVIF and HEIF are opt-in."""
+    max_pixels: Positive = 300_000_000
+    """Largest accepted image, in pixels."""
+    max_bytes: Positive = 256 * MEBIBYTE
+    """Largest accepted file, in bytes."""
+    max_rejected_fraction: Annotated[StrictFloat, Field(ge=0, le=1)] = 0.01
+    """Share of the dataset's rows, duplicates apart, above which the reject check fails."""
+    on_fetch_failure: Literal["fail", "reject"] = "fail"
+    """fail: a shard with unreadable images stays unpublished, its rows pending; reject: fetch_failed."""
+    decode_timeout_s: Seconds = 120.0
+    """Longest time that one image may take, in seconds."""
+
+
+class PackingConfig(_Model):
+    """Sizes of shards and row groups."""
+
+    shard_size: Positive = 1000
+    """Rows per shard."""
+    max_shard_bytes: Positive = 1024 * MEBIBYTE
+    """Target for the image bytes of a shard."""
+    row_group_bytes: Positive = 64 * MEBIBYTE
+    """Image bytes after which a row group is closed."""
+
+
+class SchemaExtension(_Model):
+    """A filter_* column that the dataset adds to its sidecar."""
+
+    name: Text
+    """Starts with filter_."""
+    type: Text
+    """A struct, for example struct<score: double, pass: bool>."""
+
+    @model_validator(mode="after")
+    def _parses(self) -> Self:
+        parse_extension(self.name, self.type)
+        return self
+
+
+class SidecarConfig(_Model):
+    """What the sidecar adds to the main columns."""
+
+    reference: Uri | None = None
+    """A sidecar family whose first-level names and types this one must match."""
+    schema_extensions: tuple[SchemaExtension, ...] = ()
+    """Columns that only this dataset has."""
+
+    @field_validator("schema_extensions")
+    @classmethod
+    def _names_differ(cls, extensions: tuple[SchemaExtension, ...]) -> tuple[SchemaExtension, ...]:
+        names = [extension.name for extension in extensions]
+        if len(set(names)) != len(names):
+            raise ValueError(f"each name may stand here once: {', '.join(names)}")
+        return extensions
+
+    def extension_columns(self) -> tuple[ExtensionColumn, ...]:
+        """Return the declared columns with their Arrow types; pure."""
+        return tuple(parse_extension(extension.name, extension.type) for extension in self.schema_extensions)
+
+
+class S3Identity(_Model):
+    """Credentials that differ from those of the s3 block."""
+
+    profile: Text | None = None
+    """Profile of the AWS configuration files."""
+    role_arn: Text | None = None
+    """Role to assume."""
+    anonymous: StrictBool = False
+    """Send unsigned requests."""
+
+
+class S3Config(_Model):
+    """How S3 is reached; without it boto3's own search for credentials decides."""
+
+    region: Text | None = None
+    """AWS region."""
+    endpoint: Annotated[Text, Field(pattern=r"^https?://")] | None = None
+    """URL of an S3-compatible server."""
+    profile: Text | None = None
+    """Profile of the AWS configuration files."""
+    role_arn: Text | None = None
+    """Role to assume."""
+    path_style: StrictBool | None = None
+    """Put the bucket into the path; by default only with an endpoint of one's own."""
+    checksum: Literal["when_required", "when_supported"] = "when_required"
+    """When requests carry checksums; some compatible servers refuse those that are not required."""
+    anonymous: StrictBool = False
+    """Send unsigned requests."""
+    max_connections: Positive = 64
+    """Largest number of connections per process."""
+    connect_timeout_s: Seconds = 10.0
+    """Time to connect, in seconds."""
+    read_timeout_s: Seconds = 60.0
+    """Time without a byte after which a request is tried again, in seconds."""
+    max_retries: Annotated[StrictInt, Field(ge=0)] = 10
+    """Tries after the first of one request."""
+    read: S3Identity | None = None
+    """Other credentials for the manifest and the images."""
+    write: S3Identity | None = None
+    """Other credentials for the three output prefixes."""
+
+
+class AccessGrantsConfig(_Model):
+    """Credentials from S3 Access Grants."""
+
+    account_id: Annotated[StrictStr, Field(pattern=r"^[0-9]{12}$")] | None = None
+    """Account of the Access Grants instance, 12 digits in quotes; without it the instance of each bucket is found."""
+    region: Text | None = None
+    """Region of the instance."""
+    permission: Literal["READ"] = "READ"
+    """Permission asked for sources; outputs are always asked with READWRITE."""
+    privilege: Literal["Minimal", "Default"] = "Default"
+    """Minimal: credentials for the asked prefix only; Default: for the whole grant."""
+    duration_s: Annotated[StrictInt, Field(ge=900, le=43200)] = 3600
+    """Life of the credentials, in seconds."""
+    fallback: StrictBool = False
+    """Use the ambient credentials where no grant exists."""
+    endpoint: Annotated[Text, Field(pattern=r"^https?://")] | None = None
+    """URL of S3 Control, for compatible servers."""
+
+
+class ScheduleConfig(_Model):
+    """When the whole dataset is materialised."""
+
+    cron: Annotated[StrictStr, Field(pattern=r"^\S+( \S+){4}$")]
+    """Five fields: minute, hour, day of month, month, day of week."""
+    timezone: Text = "UTC"
+    """Name in the IANA database."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            zoneinfo.ZoneInfo(name)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {name!r}: expected a name such as Europe/Vienna") from None
+        return name
+
+
+class DatasetConfig(_Model):
+    """One dataset: where it comes from, where it goes and how."""
+
+    name: Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Lower-case letters, digits and _; also key prefix and group of its assets."""
+    manifest: Annotated[
+        tuple[Uri, ...], Field(min_length=1), BeforeValidator(_tuple_of_texts), WithJsonSchema(_TEXTS_SCHEMA)
+    ]
+    """JSONL files, plain, gzip or zstd: a URI, a glob, or a list of both."""
+    output_prefix: Prefix
+    """Folder of the main shards."""
+    sidecar_prefix: Prefix = ""
+    """Folder of the sidecars; by default output_prefix and _sidecar."""
+    work_prefix: Prefix = ""
+    """Folder of index, plan, receipts and ledger; by default output_prefix and _work."""
+    mapping: MappingConfig = MappingConfig()
+    images: ImagesConfig = ImagesConfig()
+    packing: PackingConfig = PackingConfig()
+    sidecar: SidecarConfig = SidecarConfig()
+    s3: S3Config = S3Config()
+    access_grants: AccessGrantsConfig | None = None
+    schedule: ScheduleConfig | None = None
+    trigger: Literal["on_change"] | None = None
+    """on_change: materialise when the objects of the manifest change."""
+    owners: tuple[Annotated[StrictStr, Field(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+)$")], ...] = ()
+    """E-mail addresses, or team:name."""
+    licence: Text | None = None
+    """Licence of the images."""
+    description: Text | None = None
+    """What the dataset is."""
+    tags: dict[str, StrictStr] = {}
+    """Labels of its assets."""
+    confidentiality: Text | None = None
+    """Who may see the data."""
+    _source: str = PrivateAttr(default="")
+
+    @property
+    def source(self) -> str:
+        """The YAML file that this was loaded from; no part of the dataset's identity."""
+        return self._source
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Note the file that the loader names."""
+        self._source = (context or {}).get("source", "")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_prefixes(cls, fields: object) -> object:
+        if not isinstance(fields, dict) or not isinstance(output := fields.get("output_prefix"), str):
+            return fields
+        output = output.rstrip("/")
+        return {"sidecar_prefix": f"{output}_sidecar", "work_prefix": f"{output}_work"} | fields
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        prefixes = {name: getattr(self, name) for name in ("output_prefix", "sidecar_prefix", "work_prefix")}
+        require_apart(self.manifest, prefixes, self.mapping.base_uri)
+        casts = {column: field.cast for column, field in self.mapping.direct.items()}
+        require_mappable(self.mapping.constants, casts, self.sidecar.extension_columns())
+        return self
+
+
+def load_dataset(path: str | Path, environ: Mapping[str, str] | None = None) -> DatasetConfig:
+    """Return the dataset that a YAML file describes.
+
+    Reads the file and the environment (the process's own unless `environ` is given), whose variables replace `${NAME}`
+    in values. Relative paths are relative to the file's folder.
+
+    Raises:
+        ConfigError: the file cannot be read or is wrong; one line that names file, line, field and what was expected.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: this is no UTF-8 text (byte {error.start})") from error
+    return parse_dataset(text, str(path), path.absolute().parent, os.environ if environ is None else environ)
+
+
+def parse_dataset(text: str, source: str, folder: Path, environ: Mapping[str, str]) -> DatasetConfig:
+    """Return the dataset that a YAML text describes, as if the text stood in `folder`.
+
+    Pure but for the time zone database.
+
+    Raises:
+        ConfigError: the text is wrong, see `load_dataset`.
+    """
+    document = read_yaml(text, source, environ)
+    if not isinstance(document.value, dict):
+        raise ConfigError(f"{source}: expected fields such as name: and manifest:, got {document.value!r:.80}")
+    try:
+        return DatasetConfig.model_validate(document.value, context={"folder": folder, "source": source})
+    except ValidationError as error:
+        raise ConfigError(explain_validation(error, DatasetConfig, document, source)) from None
+
+
+def dataset_json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the dataset YAML, for editors; pure."""
+    schema = DatasetConfig.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+class RuntimeConfig(_Model):
+    """Settings of the process that are no part of any dataset."""
+
+    dagster_home: Path
+    """Folder of the Dagster instance."""
+    datasets_dir: Path
+    """Folder of the dataset files that the web UI loads."""
+    ray_address: Text = "local"
+    """A Ray cluster, or local for one of the process's own."""
+    ray_cpus: Positive | None = None
+    """CPUs of the local Ray; by default what the container has."""
+    ray_memory_bytes: Positive | None = None
+    """Memory of the local Ray; by default what the container has."""
+    ray_object_store_bytes: Positive | None = None
+    """Shared memory of the local Ray."""
+
+
+def read_runtime(environ: Mapping[str, str]) -> RuntimeConfig:
+    """Return the settings that an environment names.
+
+    Pure. Variables: DAGSTER_HOME (default ~/.dataset_packaging/dagster), DATASETS_DIR (default examples), RAY_ADDRESS
+    (default local), and DATASET_PACKAGING_ with RAY_CPUS, RAY_MEMORY_BYTES, RAY_OBJECT_STORE_BYTES.
+
+    Raises:
+        ConfigError: a number is none.
+    """
+    home = environ.get("HOME") or "."
+    return RuntimeConfig(
+        dagster_home=Path(environ.get("DAGSTER_HOME") or f"{home}/.dataset_packaging/dagster").absolute(),
+        datasets_dir=Path(environ.get("DATASETS_DIR") or "examples").absolute(),
+        ray_address=environ.get("RAY_ADDRESS") or "local",
+        ray_cpus=_read_positive(environ, "DATASET_PACKAGING_RAY_CPUS"),
+        ray_memory_bytes=_read_positive(environ, "DATASET_PACKAGING_RAY_MEMORY_BYTES"),
+        ray_object_store_bytes=_read_positive(environ, "DATASET_PACKAGING_RAY_OBJECT_STORE_BYTES"),
+    )
+
+
+def _read_positive(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    if text and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"environment variable {name}: expected a whole number above 0, got {text!r}")
+    return int(text) if text else None
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataset_json_schema(), indent=2))
