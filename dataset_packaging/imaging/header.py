@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from dataset_packaging.imaging.jpeg_segments import header_segments
+
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BYTES_PER_PIXEL = 4  # Pillow's widest storage of a pixel: RGBA, CMYK, I and F
 _ISO_IMAGE_BRANDS = {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIF", b"heix": "HEIF", b"hevc": "HEIF",
@@ -66,20 +68,10 @@ def estimate_decoded_bytes(data: bytes | memoryview) -> int:
 
 
 def _jpeg_size(view: memoryview) -> tuple[int, int]:
-    """Walk the marker segments to the first frame header, passing over padding and stray bytes as decoders do."""
-    position = 2
-    while position + 4 <= len(view):
-        if view[position] != 0xFF or view[position + 1] in (0x00, 0xFF):
-            position += 1
-            continue
-        marker = view[position + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height_px, width_px = struct.unpack_from(">HH", view, position + 5)
+    for segment in header_segments(view):
+        if segment.is_frame:
+            height_px, width_px = struct.unpack_from(">HH", view, segment.start + 5)
             return width_px, height_px
-        if marker in (0xDA, 0xD9):
-            break
-        standalone = marker == 0x01 or 0xD0 <= marker <= 0xD8
-        position += 2 if standalone else 2 + int.from_bytes(view[position + 2 : position + 4], "big")
     return 0, 0
 
 

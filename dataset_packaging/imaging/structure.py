@@ -10,6 +10,9 @@ import struct
 from collections.abc import Callable
 
 from dataset_packaging.imaging.header import PNG_SIGNATURE
+from dataset_packaging.imaging.jpeg_segments import END, SCAN, header_segments
+
+_READABLE_FRAMES = (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)  # sequential and progressive, Huffman and arithmetic
 
 
 def ends_early(data: bytes | memoryview, format_name: str) -> bool:
@@ -37,39 +40,10 @@ def is_unsupported_variant(data: bytes | memoryview, format_name: str) -> bool:
     """Tell whether a JPEG is of a kind that baseline decoders do not read: not 8-bit, lossless or hierarchical."""
     if format_name != "JPEG":
         return False
-    view = memoryview(data)
-    frame = jpeg_frame(view)
+    frame = next((segment for segment in header_segments(data) if segment.is_frame), None)
     if frame is None:
         return False
-    marker, position = frame
-    return marker not in (0xC0, 0xC1, 0xC2, 0xC9, 0xCA) or (position + 4 < len(view) and view[position + 4] != 8)
-
-
-def jpeg_segments(view: memoryview) -> list[tuple[int, int]]:
-    """List ``(marker, offset of its 0xFF)`` from the start of a JPEG to its first scan, stray bytes passed over."""
-    segments = []
-    position = 2
-    while position + 4 <= len(view):
-        if view[position] != 0xFF or view[position + 1] in (0x00, 0xFF):
-            position += 1
-            continue
-        marker = view[position + 1]
-        segments.append((marker, position))
-        if marker in (0xDA, 0xD9):
-            break
-        if marker == 0x01 or 0xD0 <= marker <= 0xD8:
-            position += 2
-        else:
-            position += 2 + int.from_bytes(view[position + 2 : position + 4], "big")
-    return segments
-
-
-def jpeg_frame(view: memoryview) -> tuple[int, int] | None:
-    """Find the first frame header of a JPEG: its marker and the offset of its 0xFF."""
-    for marker, position in jpeg_segments(view):
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return marker, position
-    return None
+    return frame.marker not in _READABLE_FRAMES or bytes(data[frame.start + 4 : frame.start + 5]) not in (b"", b"\x08")
 
 
 def _jpeg_ends_early(view: memoryview) -> bool:
@@ -77,10 +51,10 @@ def _jpeg_ends_early(view: memoryview) -> bool:
 
     Within entropy-coded data 0xFF is always stuffed, so that an end marker there can only be one.
     """
-    segments = jpeg_segments(view)
-    if not segments or segments[-1][0] != 0xDA:
-        return not segments or segments[-1][0] != 0xD9
-    return bytes(view[segments[-1][1] :]).find(b"\xff\xd9") < 0
+    segments = header_segments(view)
+    if not segments or segments[-1].marker not in (SCAN, END):
+        return True
+    return segments[-1].marker == SCAN and bytes(view[segments[-1].start :]).find(b"\xff\xd9") < 0
 
 
 def _png_ends_early(view: memoryview) -> bool:
