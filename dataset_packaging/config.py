@@ -394,15 +394,16 @@ class RuntimeConfig(_Model):
     """Shared memory of the local Ray."""
 
 
-def read_runtime(environ: Mapping[str, str]) -> RuntimeConfig:
-    """Return the settings that an environment names.
+def read_runtime(environ: Mapping[str, str] | None = None) -> RuntimeConfig:
+    """Return the settings that an environment names, the process's own unless `environ` is given.
 
-    Pure. Variables: DAGSTER_HOME (default ~/.dataset_packaging/dagster), DATASETS_DIR (default examples), RAY_ADDRESS
+    Variables: DAGSTER_HOME (default ~/.dataset_packaging/dagster), DATASETS_DIR (default examples), RAY_ADDRESS
     (default local), and DATASET_PACKAGING_ with RAY_CPUS, RAY_MEMORY_BYTES, RAY_OBJECT_STORE_BYTES.
 
     Raises:
         ConfigError: a number is none.
     """
+    environ = os.environ if environ is None else environ
     home = environ.get("HOME") or "."
     return RuntimeConfig(
         dagster_home=Path(environ.get("DAGSTER_HOME") or f"{home}/.dataset_packaging/dagster").absolute(),
