@@ -28,7 +28,7 @@ lint: .venv/test.stamp  ## style, types, import rules
 	@$(BIN)/lint-imports >.venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
 format: .venv/test.stamp  ## rewrite the code in the house style
-	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
 bench: .venv/bench.stamp  ## every floor, every peer, three rounds; the table and the plot of docs/performance.md
