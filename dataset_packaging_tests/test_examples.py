@@ -4,7 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from PIL import Image
+
+from dataset_packaging.config import load_dataset
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PHOTOS = EXAMPLES / "photos"
@@ -63,3 +66,34 @@ def test_the_pictures_show_what_pictures_are_like():
     assert opened["retina_cutout.png"].has_transparency_data
     for picture in opened.values():
         picture.close()
+
+
+def test_the_example_is_packed_next_to_the_folder_of_examples():
+    dataset = load_dataset(EXAMPLES / "photos.yaml")
+    demo = (EXAMPLES.parent / "demo").as_uri()
+    assert dataset.manifest == ((EXAMPLES / "photos.jsonl").as_uri(),)
+    assert dataset.output_prefix == f"{demo}/photos_parquet"
+    assert dataset.sidecar_prefix == f"{demo}/photos_sidecar"
+    assert dataset.work_prefix == f"{demo}/photos_work"
+
+
+def test_only_the_example_itself_is_a_dataset_of_the_folder():
+    assert [path.name for path in EXAMPLES.glob("*.yaml")] == ["photos.yaml"]
+
+
+@pytest.mark.parametrize("template", sorted((EXAMPLES / "templates").glob("*.yaml")), ids=lambda path: path.stem)
+def test_templates_are_valid_and_annotated(template: Path):
+    dataset = load_dataset(template, environ={})
+    assert dataset.sidecar.reference is not None
+    assert template.read_text().count("#") > 10
+
+
+def test_the_s3_template_shows_grants_schedule_and_the_house_family():
+    dataset = load_dataset(EXAMPLES / "templates" / "pexels_s3.yaml", environ={})
+    assert dataset.access_grants is not None
+    assert dataset.schedule is not None
+    assert dataset.manifest[0].endswith(".jsonl.zst")
+    assert dataset.sidecar.reference == (
+        "s3://core-cn-oss.canva.com/dataset/sidecar_parquet_all_in_one_0529/"
+        "getty_vtx_blip_sd_new_20260701_crop_512_1024/"
+    )
