@@ -226,10 +226,12 @@ class S3Config(_Model):
     """Largest number of connections per process."""
     connect_timeout_s: Seconds = 10.0
     """Time to connect, in seconds."""
-    read_timeout_s: Seconds = 60.0
+    read_timeout_s: Seconds = 30.0
     """Time without a byte after which a request is tried again, in seconds."""
-    max_retries: Annotated[StrictInt, Field(ge=0)] = 10
-    """Tries after the first of one request."""
+    max_retries: Annotated[StrictInt, Field(ge=0)] = 50
+    """Tries after the first of one request, each after a longer wait with jitter."""
+    retry_time_s: Seconds = 60.0
+    """No try of a request begins later than this after its first failure, in seconds: outages up to it are survived."""
     read: S3Identity | None = None
     """Other credentials for the manifest and the images."""
     write: S3Identity | None = None

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
+from dataset_packaging.config import AccessGrantsConfig, DatasetConfig, S3Config
 from dataset_packaging.errors import UnsupportedKey
 
 if TYPE_CHECKING:
-    from dataset_packaging.config import AccessGrantsConfig, DatasetConfig, S3Config
     from dataset_packaging.io.s3_store import S3Store
 
 Data = bytes | bytearray | memoryview
@@ -46,12 +46,12 @@ class StorageConfig:
         output_prefixes: Prefixes that are opened with the write identity; every other URI gets the read identity.
     """
 
-    s3: "S3Config"
-    access_grants: "AccessGrantsConfig | None"
+    s3: S3Config
+    access_grants: AccessGrantsConfig | None
     output_prefixes: tuple[str, ...]
 
     @classmethod
-    def of(cls, dataset: "DatasetConfig") -> Self:
+    def of(cls, dataset: DatasetConfig) -> Self:
         """Take the storage part of a dataset's configuration. Pure."""
         return cls(
             dataset.s3, dataset.access_grants, (dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
