@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image, ImageFile, ImageOps
 
 from dataset_packaging_tests.checker.contract import Dataset
+from dataset_packaging_tests.checker.png_stream import is_damaged
 
 BROKEN = frozenset({"corrupt_image", "truncated_image"})
 CRASHED = frozenset({"decoder_crashed", "decoder_timeout"})
@@ -90,12 +91,14 @@ def _judge_opened(picture: Image.Image, data: bytes, dataset: Dataset) -> Judgem
         return refused("unsupported_format")
     if picture.width * picture.height > dataset.max_pixels:
         return refused("too_many_pixels", "corrupt_image", "truncated_image")
-    stored_size, opened_mode, orientation = _stored_size(picture), picture.mode, _orientation(picture)
-    picture.load()
+    stored_size, opened_mode = _stored_size(picture), picture.mode
+    picture.load()  # before anything else is asked: getexif() loads a PNG as well, and a second load() always succeeds
+    if dataset.strict and picture.format == "PNG" and is_damaged(data):
+        return refused(*BROKEN)
     width, height = _shown_size(picture) if dataset.upright else stored_size
     return Judgement(
         accepted=True,
-        reasons=BROKEN if dataset.strict and picture.format in {"JPEG", "MPO", "PNG"} else frozenset(),
+        reasons=BROKEN if dataset.strict and picture.format in {"JPEG", "MPO"} else frozenset(),
         size_bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
         md5=hashlib.md5(data).hexdigest(),
@@ -105,7 +108,7 @@ def _judge_opened(picture: Image.Image, data: bytes, dataset: Dataset) -> Judgem
         format=str(picture.format),
         modes=frozenset({opened_mode, picture.mode}),
         frames=_frames(picture),
-        orientation=orientation,
+        orientation=_orientation(data),
         stored_size=stored_size,
     )
 
@@ -129,9 +132,10 @@ def _stored_size(picture: Image.Image) -> tuple[int, int]:
     return picture.size
 
 
-def _orientation(picture: Image.Image) -> int | None:
+def _orientation(data: bytes) -> int | None:
     try:
-        found = picture.getexif().get(0x0112)
+        with Image.open(BytesIO(data)) as picture:  # anew: loading a TIFF turns it and drops the tag
+            found = picture.getexif().get(0x0112)
     except Exception:
         return None
     return found if isinstance(found, int) and 2 <= found <= 8 else None
