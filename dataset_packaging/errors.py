@@ -42,6 +42,14 @@ class WorkerFailed(PackagingError):
     """A worker died or failed for a reason that is not in the data."""
 
 
+class DecoderStuck(WorkerFailed):
+    """A decode runs past its time limit; the process that holds it must be given up."""
+
+
+class IndexDamaged(PackagingError):
+    """A work file does not hold what was planned; the next manifest run rebuilds it."""
+
+
 class StoreError(PackagingError):
     """An object store did not do what was asked.
 
@@ -73,6 +81,10 @@ class NotFound(PermanentStoreError):
 
 class AccessDenied(PermanentStoreError):
     """The identity in use may not do this."""
+
+
+class NoGrant(AccessDenied):
+    """No S3 Access Grant opens this location for the identity in use; other locations may well be open."""
 
 
 class Archived(PermanentStoreError):
