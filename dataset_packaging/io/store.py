@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
 from dataset_packaging.config import AccessGrantsConfig, DatasetConfig, S3Config
@@ -277,3 +278,9 @@ class Stores:
     def abort_uploads(self, prefix_uri: str) -> int:
         """See `Store.abort_uploads`."""
         return self.store_of(prefix_uri).abort_uploads(prefix_uri)
+
+
+@cache
+def shared_stores(config: StorageConfig) -> Stores:
+    """Give every task of one process and one dataset the same stores, so that connections outlive a task."""
+    return Stores(config)

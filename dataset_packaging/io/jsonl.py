@@ -1,0 +1,225 @@
+"""Manifests as lines: which files, which blocks of them, and the lines of one block as a stream.
+
+The content of a file decides about compression, never its name. A compressed stream that is cut or followed by junk is
+an error, never a shorter manifest. Only LF ends a line: captions may hold any other separator.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from io import BufferedReader, RawIOBase
+from typing import BinaryIO, Literal
+
+import zstandard
+
+from dataset_packaging.errors import ManifestError, NotFound
+from dataset_packaging.io.store import ObjectInfo, Stores
+
+Compression = Literal["none", "gzip", "zstd"]
+
+BLOCK_BYTES = 64 << 20
+MAX_LINE_BYTES = 64 << 20
+"""A longer line is cut here and handed on: no parser takes it for JSON, and memory stays bounded."""
+
+_READ_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A manifest file as it stands in the store."""
+
+    uri: str
+    size_bytes: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a manifest file that one task reads: the lines that start in bytes `[start, end)`.
+
+    Attributes:
+        source_uri: the file.
+        index: 0-based within the file.
+        start: first byte; for compressed files always 0.
+        end: byte after the last; for compressed files always the file's length.
+        compression: told by the first bytes.
+    """
+
+    source_uri: str
+    index: int
+    start: int
+    end: int
+    compression: Compression
+
+
+def expand_sources(stores: Stores, patterns: Sequence[str]) -> list[SourceFile]:
+    """Returns the files of a manifest: in the order of the list, those of a glob by key, each once.
+
+    `*`, `?` and `[...]` are wildcards within the last part of a path as well as before it. A URI that names an existing
+    object is that object, whatever characters it holds. Raises ManifestError where nothing is found.
+    """
+    found: dict[str, SourceFile] = {}
+    for pattern in patterns:
+        files = _named(stores, pattern) or _matching(stores, pattern)
+        if not files:
+            raise ManifestError(
+                f"manifest: nothing is found at {pattern}; expected a JSONL file, or a glob that matches some"
+            )
+        for info in files:
+            found.setdefault(info.uri, SourceFile(info.uri, info.size_bytes, info.tag))
+    return list(found.values())
+
+
+def _named(stores: Stores, uri: str) -> list[ObjectInfo]:
+    try:
+        return [stores.head(uri)]
+    except NotFound:
+        return []
+
+
+def _matching(stores: Stores, pattern: str) -> list[ObjectInfo]:
+    wildcard = re.search(r"[*?\[]", pattern)
+    if wildcard is None:
+        return []
+    prefix = pattern[: wildcard.start()]
+    # A star stays within its folder: `part-*.jsonl` does not reach into `part-1/x.jsonl`.
+    depth = pattern.count("/")
+    matches = re.compile(translate(pattern)).match
+    return [info for info in stores.list(prefix) if info.uri.count("/") == depth and matches(info.uri)]
+
+
+def plan_blocks(stores: Stores, source: SourceFile, block_bytes: int = BLOCK_BYTES) -> list[Block]:
+    """Returns the blocks of a file: byte ranges of a plain one, the whole of a compressed one; none of an empty one."""
+    if not source.size_bytes:
+        return []
+    head = bytes(stores.get_range(source.uri, 0, 4))
+    compression = compression_of(head)
+    step = block_bytes if compression == "none" else source.size_bytes
+    return [
+        Block(source.uri, index, start, min(start + step, source.size_bytes), compression)
+        for index, start in enumerate(range(0, source.size_bytes, step))
+    ]
+
+
+def compression_of(head: bytes) -> Compression:
+    """Tells the compression by the first four bytes. Pure."""
+    if head.startswith(_GZIP_MAGIC):
+        return "gzip"
+    if head == _ZSTD_MAGIC or (len(head) == 4 and int.from_bytes(head, "little") in _SKIPPABLE):
+        return "zstd"
+    return "none"
+
+
+class BlockReader:
+    """The lines of one block, once: (1-based number within the block, bytes without the line end).
+
+    A byte order mark at the start of the file and the CR of a CRLF are stripped; blank lines are counted and not
+    yielded. Memory: one read buffer and one line of at most `MAX_LINE_BYTES`.
+
+    Attributes:
+        line_count: physical lines seen so far; all of the block once the iteration has ended.
+    """
+
+    def __init__(self, stores: Stores, block: Block) -> None:
+        self._stores = stores
+        self._block = block
+        self.line_count = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        with self._stores.open(self._block.source_uri) as file:
+            stream = _decompressed(file, self._block)
+            try:
+                yield from self._lines(stream)
+            except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+                raise ManifestError(
+                    f"{self._block.source_uri}: the {self._block.compression} stream is damaged after line "
+                    f"{self.line_count} of its block ({error or type(error).__name__}); expected whole members: "
+                    "upload the file again"
+                ) from error
+
+    def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        block = self._block
+        position = block.start
+        if block.compression == "none" and block.start:
+            # The line that is under way at the start belongs to the block before.
+            stream.seek(block.start - 1)
+            position = block.start - 1 + _skip_line(stream)
+        while block.compression != "none" or position < block.end:
+            line, size = _read_line(stream)
+            if not size:
+                return
+            self.line_count += 1
+            if position == 0 and line.startswith(_BOM):
+                line = line[len(_BOM) :]
+            position += size
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if line and not line.isspace():
+                yield self.line_count, line
+
+
+def _read_line(stream: BinaryIO) -> tuple[bytes, int]:
+    """Returns a line of at most MAX_LINE_BYTES with its end, and how many bytes the whole of it takes."""
+    line = stream.readline(MAX_LINE_BYTES)
+    if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+        return line, len(line)
+    return line, len(line) + _skip_line(stream)
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    size = 0
+    while part := stream.readline(_READ_BYTES):
+        size += len(part)
+        if part.endswith(b"\n"):
+            break
+    return size
+
+
+def _decompressed(file: BinaryIO, block: Block) -> BinaryIO:
+    if block.compression == "gzip":
+        return gzip.open(file, "rb")  # type: ignore[return-value]
+    if block.compression == "zstd":
+        return BufferedReader(_ZstdFrames(file), _READ_BYTES)
+    return file if isinstance(file, BufferedReader) else BufferedReader(file, _READ_BYTES)  # type: ignore[type-var]
+
+
+class _ZstdFrames(RawIOBase):
+    """All frames of a zstd file as one stream; a frame that is cut, or bytes that are no frame, raise."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = zstandard.ZstdDecompressor().decompressobj()
+        self._in_frame = False
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            if not self._advance():
+                return 0
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _advance(self) -> bool:
+        data = self._decoder.unused_data if self._decoder.eof else b""
+        if self._decoder.eof:
+            self._decoder = zstandard.ZstdDecompressor().decompressobj()
+            self._in_frame = False
+        data = data or self._file.read(_READ_BYTES)
+        if not data:
+            if self._in_frame:
+                raise EOFError("the last frame is cut")
+            return False
+        self._in_frame = True
+        self._ready = memoryview(self._decoder.decompress(data))
+        return True
