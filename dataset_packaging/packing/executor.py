@@ -1,0 +1,234 @@
+"""Where tasks run: in this process, or on a Ray cluster. The only module that imports Ray.
+
+A task is a module-level function of one plain argument that returns plain data. Whatever happens to it comes back as a
+`TaskResult`; an executor raises only where nothing can run at all.
+"""
+
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from dataset_packaging.config import RuntimeConfig
+from dataset_packaging.errors import PackagingError, WorkerFailed
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+FailureKind = Literal["raised", "worker_died", "out_of_memory", "node_lost"]
+
+_OBJECT_STORE_BYTES = 256 << 20
+"""Results are counts: what passes through shared memory is small whatever the dataset."""
+
+_POLL_S = 0.5
+"""How long a wait inside Ray may last: an interruption of the run is noticed only between two waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """Why a task has no value.
+
+    Attributes:
+        kind: `raised` (the function), `worker_died` (its process), `out_of_memory`, `node_lost` (not the task's fault).
+        class_name: of the exception where it happened.
+        message: one line.
+        traceback: text from the worker; may be empty.
+        error: the exception itself where it is one of this package.
+    """
+
+    kind: FailureKind
+    class_name: str
+    message: str
+    traceback: str = ""
+    error: PackagingError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult(Generic[Item, Value]):
+    """The end of one task: a value or a failure."""
+
+    item: Item
+    value: Value | None
+    failure: TaskFailure | None
+
+    def require_value(self) -> Value:
+        """Returns the value, or raises the task's own error, or `WorkerFailed` with the original class name."""
+        if self.failure is None:
+            return self.value  # type: ignore[return-value]
+        if self.failure.error is not None:
+            raise self.failure.error
+        raise WorkerFailed(f"{self.failure.class_name}: {self.failure.message}")
+
+
+class Executor(Protocol):
+    """Runs tasks with a bounded number in flight."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks can run at once."""
+        ...
+
+    def map(
+        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+    ) -> Iterator[TaskResult[Item, Value]]:
+        """Yields results as tasks end, in no particular order.
+
+        Items are taken from the iterable only as places become free. Closing the iterator, or an exception in the
+        consumer, cancels what is in flight.
+        """
+        ...
+
+
+def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | None, TaskFailure | None]:
+    """Runs one task; the broad except around one task (the other one stands around one image)."""
+    try:
+        return function(item), None
+    except Exception as error:
+        own = error if isinstance(error, PackagingError) else None
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        return None, TaskFailure("raised", type(error).__name__, message, traceback.format_exc(), own)
+
+
+class SerialExecutor:
+    """Runs each task in this process when its result is asked for."""
+
+    slots = 1
+
+    def map(
+        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+    ) -> Iterator[TaskResult[Item, Value]]:
+        """See `Executor.map`; results come in the order of the items."""
+        for item in items:
+            value, failure = _run_task(function, item)
+            yield TaskResult(item, value, failure)
+
+
+class RayExecutor:
+    """Runs tasks on Ray: a private local cluster, or one that is joined by its address.
+
+    Made by `ray_executor`, which owns the connection.
+    """
+
+    def __init__(self, ray: Any, slots: int) -> None:
+        self._ray = ray
+        self._slots = slots
+
+    @property
+    def slots(self) -> int:
+        """CPUs of the cluster, at least 1."""
+        return self._slots
+
+    def map(
+        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+    ) -> Iterator[TaskResult[Item, Value]]:
+        """See `Executor.map`; by default one task more than slots is in flight: no slot waits for the driver."""
+        ray = self._ray
+        remote = ray.remote(num_cpus=1, max_retries=0)(_run_task)
+        name = function.__name__
+        limit = max_in_flight or self._slots + 1
+        waiting = iter(items)
+        live: dict[Any, Item] = {}
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and len(live) < limit:
+                    try:
+                        item = next(waiting)
+                    except StopIteration:
+                        exhausted = True
+                        break
+                    live[remote.options(name=name).remote(function, item)] = item
+                if not live:
+                    return
+                for reference in self._wait(list(live)):
+                    yield self._result(live.pop(reference), reference)
+        finally:
+            self._cancel(live)
+
+    def _wait(self, references: list[Any]) -> list[Any]:
+        try:
+            ready: list[Any] = self._ray.wait(references, timeout=_POLL_S)[0]
+        except SystemError as error:
+            # An interruption of the run that arrives inside Ray's C code surfaces as SystemError.
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            raise
+        return ready
+
+    def _result(self, item: Item, reference: Any) -> TaskResult[Item, Any]:
+        exceptions = self._ray.exceptions
+        try:
+            value, failure = self._ray.get(reference)
+            return TaskResult(item, value, failure)
+        except exceptions.OutOfMemoryError as error:
+            kind: FailureKind = "out_of_memory"
+            cause: Exception = error
+        except (exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OwnerDiedError) as error:
+            kind, cause = "node_lost", error
+        except exceptions.RayError as error:
+            kind, cause = "worker_died", error
+        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else ""
+        return TaskResult(item, None, TaskFailure(kind, type(cause).__name__, first_line))
+
+    def _cancel(self, live: dict[Any, Item]) -> None:
+        for reference in live:
+            with contextlib.suppress(Exception):
+                self._ray.cancel(reference, force=True)
+        if live:
+            deadline = time.monotonic() + 3
+            pending = list(live)
+            while pending and time.monotonic() < deadline:
+                _, pending = self._ray.wait(pending, num_returns=len(pending), timeout=_POLL_S)
+
+
+def available_cpus() -> int:
+    """Returns the CPUs that this process may use: the smaller of its affinity mask and its cgroup's quota."""
+    affinity = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max") as file:  # noqa: PTH123
+        quota, period = file.read().split()
+        if quota != "max":
+            return max(1, min(affinity, int(quota) // int(period)))
+    return affinity
+
+
+def available_memory_bytes() -> int:
+    """Returns the memory that this process may use: the smaller of the machine's and its cgroup's limit."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError), open(path) as file:  # noqa: PTH123
+            return min(physical, int(file.read()))
+    return physical
+
+
+@contextlib.contextmanager
+def ray_executor(runtime: RuntimeConfig) -> Iterator[RayExecutor]:
+    """Connects to Ray for the duration of the block and yields the executor.
+
+    A local cluster is sized from the container's real limits and is gone afterwards; from a joined cluster only this
+    driver's tasks are. Raises WorkerFailed where Ray cannot be started or reached.
+    """
+    import ray
+
+    local = runtime.ray_address == "local"
+    options: dict[str, Any] = {}
+    if local:
+        options = {
+            "num_cpus": runtime.ray_cpus or available_cpus(),
+            "object_store_memory": runtime.ray_object_store_bytes or _OBJECT_STORE_BYTES,
+            "_memory": runtime.ray_memory_bytes or available_memory_bytes(),
+            "include_dashboard": False,
+        }
+    try:
+        ray.init(address=runtime.ray_address, log_to_driver=True, logging_level="ERROR", **options)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        hint = "is there room in /tmp and /dev/shm?" if local else "is the head node up, and RAY_ADDRESS right?"
+        message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise WorkerFailed(f"Ray at {runtime.ray_address!r} cannot be used: {message}; {hint}") from error
+    try:
+        slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        yield RayExecutor(ray, slots)
+    finally:
+        ray.shutdown()

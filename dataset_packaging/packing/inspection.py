@@ -1,0 +1,155 @@
+"""What landed in one shard and its sidecar, read again and held against the invariants. Runs in a task; reads only.
+
+Memory is bounded by a row group of images (deep) or by the small columns of a shard (else).
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.bucketing import Bucket
+from dataset_packaging.core.invariants import (
+    CheckName,
+    Finding,
+    find_meta_info_faults,
+    find_misalignment,
+    find_schema_faults,
+    find_storage_faults,
+    find_strays,
+)
+from dataset_packaging.core.layout import Layout
+from dataset_packaging.core.receipts import ShardReceipt
+from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, PACKAGING_KEY, sidecar_schema
+from dataset_packaging.errors import NotFound
+from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
+
+_ALIGNED = ("image_key", "s3_image_path", "width", "height", "is_rgba")
+_DEEP_BATCH_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InspectTask:
+    """One shard to look at.
+
+    Attributes:
+        dataset: its configuration.
+        receipt: of the main shard.
+        main: whether to look at the main shard.
+        side: whether to look at the sidecar.
+        deep: whether to read and hash every image.
+    """
+
+    dataset: DatasetConfig
+    receipt: ShardReceipt
+    main: bool = True
+    side: bool = True
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What was found in one shard; `bytes` counts the images that were hashed."""
+
+    bucket: str
+    number: int
+    rows: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+
+def inspect_shard(task: InspectTask) -> Inspection:
+    """Reads footers, small columns and, if deep, images, and returns what does not hold."""
+    stores = shared_stores(StorageConfig.of(task.dataset))
+    layout = Layout(task.dataset.output_prefix, task.dataset.sidecar_prefix, task.dataset.work_prefix)
+    bucket, number = Bucket.parse(task.receipt.bucket), task.receipt.number
+    findings: list[Finding] = []
+
+    def find(check: CheckName, details: list[str]) -> None:
+        findings.extend(Finding(check, bucket.key, number, detail) for detail in details)
+
+    try:
+        main = _read_main(stores, layout, task, bucket, find)
+    except (NotFound, pa.ArrowException, OSError) as error:
+        find("schema", [f"the shard cannot be read: {_first_line(error)}; run pack again"])
+        return Inspection(bucket.key, number, 0, 0, tuple(findings))
+    hashed = 0
+    if task.side or task.deep:
+        try:
+            side = _read_side(stores, layout, task, bucket, main, find)
+            if task.deep:
+                hashed = _hash_images(stores, layout, bucket, number, side, find)
+        except (NotFound, pa.ArrowException, OSError) as error:
+            find("row_alignment", [f"sidecar or shard cannot be read: {_first_line(error)}; run pack again"])
+    return Inspection(bucket.key, number, len(main), hashed, tuple(findings))
+
+
+def _read_main(
+    stores: Stores, layout: Layout, task: InspectTask, bucket: Bucket, find: Callable[[CheckName, list[str]], None]
+) -> pa.Table:
+    file = open_parquet(stores, layout.shard_uri(bucket, task.receipt.number), verify_checksums=True)
+    table = file.read(columns=[*_ALIGNED])
+    if task.main:
+        find("schema", find_schema_faults(MAIN_SCHEMA, file.schema_arrow) + find_storage_faults(file.metadata))
+        find("bucket_membership", find_strays(bucket, table["width"].to_pylist(), table["height"].to_pylist()))
+        expected = task.receipt.planned_rows - len(task.receipt.rejected) - len(task.receipt.moved)
+        if len(table) != expected:
+            find("rows_conserved", [f"{len(table)} rows in the shard, {expected} packed by its receipt"])
+    return table
+
+
+def _read_side(
+    stores: Stores,
+    layout: Layout,
+    task: InspectTask,
+    bucket: Bucket,
+    main: pa.Table,
+    find: Callable[[CheckName, list[str]], None],
+) -> list[str]:
+    """Returns the sha256 that the sidecar tells of each image, in order."""
+    file = open_parquet(stores, layout.sidecar_uri(bucket, task.receipt.number), verify_checksums=True)
+    table = file.read(columns=[*_ALIGNED, "meta_info"])
+    texts = table["meta_info"].to_pylist()
+    if task.side:
+        declared = sidecar_schema(task.dataset.sidecar.extension_columns())
+        find("column_names", find_schema_faults(declared, file.schema_arrow) + find_storage_faults(file.metadata))
+        for name in _ALIGNED:
+            find("row_alignment", find_misalignment(main[name].to_pylist(), table[name].to_pylist(), name))
+        find("meta_info_json", find_meta_info_faults(texts))
+    return [_sha256(text) for text in texts] if task.deep else []
+
+
+def _sha256(text: str | None) -> str:
+    try:
+        return str(msgspec.json.decode(text or "")[PACKAGING_KEY]["sha256"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return ""
+
+
+def _hash_images(
+    stores: Stores,
+    layout: Layout,
+    bucket: Bucket,
+    number: int,
+    expected: list[str],
+    find: Callable[[CheckName, list[str]], None],
+) -> int:
+    file = open_parquet(stores, layout.shard_uri(bucket, number), verify_checksums=True)
+    row = size = 0
+    for batch in file.iter_batches(_DEEP_BATCH_ROWS, columns=[IMAGE_COLUMN]):
+        for image in batch.column(0):
+            data = image.as_buffer()
+            size += data.size
+            digest = hashlib.sha256(data).hexdigest()
+            if row >= len(expected) or digest != expected[row]:
+                find("image_bytes", [f"row {row}: the image's sha256 is {digest}, not the one of its sidecar"])
+            row += 1
+    return size
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

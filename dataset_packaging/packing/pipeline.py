@@ -1,0 +1,176 @@
+"""The use case, as one object: what the command line and the Dagster assets call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.bucketing import BUCKETS, Bucket
+from dataset_packaging.core.invariants import (
+    SHARD_CHECKS,
+    SIDECAR_CHECKS,
+    CheckName,
+    Finding,
+    find_imbalance,
+    find_reject_excess,
+)
+from dataset_packaging.core.ledger import RETRIED_REASONS, Ledger
+from dataset_packaging.errors import IndexDamaged
+from dataset_packaging.io.jsonl import expand_sources
+from dataset_packaging.packing.executor import Executor
+from dataset_packaging.packing.generation import read_current
+from dataset_packaging.packing.ledger_step import iter_rejects, read_ledger, write_ledger
+from dataset_packaging.packing.manifest_step import build_manifest, plan_generation, read_relocations, read_retries
+from dataset_packaging.packing.preview import PlanPreview, preview_plan
+from dataset_packaging.packing.reports import (
+    ManifestReport,
+    Progress,
+    RetryReport,
+    RunOptions,
+    ShardsReport,
+    SidecarsReport,
+    VerifyReport,
+)
+from dataset_packaging.packing.run import Run
+from dataset_packaging.packing.shards_step import pack_buckets, retry_rejected
+from dataset_packaging.packing.sidecars_step import write_sidecars
+from dataset_packaging.packing.status import read_bucket_status
+from dataset_packaging.packing.verify_step import check_buckets, check_manifest, verify_dataset
+
+BUCKET_KEYS: tuple[str, ...] = tuple(bucket.key for bucket in BUCKETS)
+"""All 135 bucket keys, in order: the partitions of a dataset."""
+
+MAX_ROUNDS = 8
+"""Generations that one run may add for moved rows; two suffice where images do not change meanwhile."""
+
+
+class Pipeline:
+    """One run of one dataset: manifest to shards to sidecars to ledger.
+
+    Use as a context manager: leaving it closes the executor. Methods may be called in any order and repeated; each
+    reads what landed and does only what is missing.
+    """
+
+    def __init__(
+        self,
+        dataset: DatasetConfig,
+        open_executor: Callable[[], AbstractContextManager[Executor]],
+        progress: Progress,
+        run_id: str,
+    ) -> None:
+        self._run = Run(dataset, run_id, progress, open_executor)
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._run.close()
+
+    @property
+    def dataset(self) -> DatasetConfig:
+        """The configuration."""
+        return self._run.dataset
+
+    def preview(self, options: RunOptions = RunOptions()) -> PlanPreview:  # noqa: B008
+        """Returns what `pack` would do. Writes nothing that outlives the call."""
+        return preview_plan(self._run, options)
+
+    def build_manifest(self, options: RunOptions = RunOptions()) -> ManifestReport:  # noqa: B008
+        """Publishes a new generation where one is due; see `manifest_step.build_manifest`."""
+        return build_manifest(self._run, options)
+
+    def pack_buckets(self, keys: Sequence[str], options: RunOptions = RunOptions()) -> ShardsReport:  # noqa: B008
+        """Packs what is not durable; see `shards_step.pack_buckets`. Then writes the ledger."""
+        report = pack_buckets(self._run, keys, options)
+        self.write_ledger()
+        return report
+
+    def write_sidecars(self, keys: Sequence[str], options: RunOptions = RunOptions()) -> SidecarsReport:  # noqa: B008
+        """Writes missing and stale sidecars; see `sidecars_step.write_sidecars`."""
+        return write_sidecars(self._run, keys, options)
+
+    def needs_another_round(self) -> bool:
+        """Tells whether moved rows or successful retries wait for a generation that can be planned now."""
+        return len(read_relocations(self._run, self._run.require_current())) > 0
+
+    def retry(self, reasons: Sequence[str]) -> RetryReport:
+        """Tries rejected rows of these reasons again; see `shards_step.retry_rejected`."""
+        run = self._run
+        with run.lease():
+            current = run.require_current()
+            statuses = [
+                read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+                for bucket in dict.fromkeys(shard.bucket for shard in current.shards)
+            ]
+            return retry_rejected(run, current, statuses, frozenset(reasons))
+
+    def ledger(self) -> Ledger:
+        """Counts the balance of every row from what landed."""
+        return read_ledger(self._run, self._run.require_current())
+
+    def write_ledger(self) -> Ledger:
+        """Counts the balance and writes it below the work prefix."""
+        return write_ledger(self._run, self._run.require_current())
+
+    def check_manifest(self) -> list[Finding]:
+        """Checks `rows_conserved` and `unique_keys` of the published generation."""
+        return check_manifest(self._run, self._run.require_current())
+
+    def check_shards(self, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
+        """Checks the shards of buckets: findings by bucket key and check; empty lists where all holds."""
+        return check_buckets(self._run, keys, SHARD_CHECKS)
+
+    def check_sidecars(self, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
+        """Checks the sidecars of buckets: findings by bucket key and check; empty lists where all holds."""
+        return check_buckets(self._run, keys, SIDECAR_CHECKS)
+
+    def check_ledger(self) -> list[Finding]:
+        """Checks that every row has one fate."""
+        return find_imbalance(self.ledger())
+
+    def check_reject_fraction(self) -> list[Finding]:
+        """Checks that not more rows are rejected than the dataset allows."""
+        return find_reject_excess(self.ledger(), self.dataset.images.max_rejected_fraction)
+
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Checks everything that landed; see `verify_step.verify_dataset`."""
+        return verify_dataset(self._run, deep=deep)
+
+    def is_up_to_date(self, options: RunOptions = RunOptions()) -> str | None:  # noqa: B008
+        """Returns a sentence that says so where a run would do nothing, else None. Starts no executor."""
+        run = self._run
+        if options.rebuild or options.retry_rejected or options.rewrite:
+            return None
+        try:
+            current = read_current(run.stores, run.layout)
+        except IndexDamaged:
+            return None
+        if current is None or plan_generation(run, current, expand_sources(run.stores, run.dataset.manifest), options):
+            return None
+        shards = rows = 0
+        for bucket in dict.fromkeys(shard.bucket for shard in current.shards):
+            status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+            problems = [state.problem for state in status.shards] + [state.problem for state in status.sidecars]
+            if status.surplus or any(problems):
+                return None
+            for state in status.shards:
+                assert state.receipt is not None
+                if any(row.reason in RETRIED_REASONS for row in state.receipt.rejected):
+                    return None
+                shards += 1
+                rows += state.receipt.packed_rows
+        return f"{run.dataset.name} is up to date: {rows:,} rows in {shards:,} shards, nothing to do"
+
+    def rejects(self) -> Iterator[dict[str, object]]:
+        """Yields every rejected row: image_key, s3_image_path, manifest_uri, line, reason, detail."""
+        return iter_rejects(self._run)
+
+    def waiting_retries(self) -> int:
+        """Returns how many rejected rows were repaired and wait for a place."""
+        return len(read_retries(self._run))
+
+    def bucket_of_key(self, key: str) -> Bucket:
+        """Returns the bucket of a partition key. Raises ValueError for another text."""
+        return Bucket.parse(key)

@@ -1,0 +1,246 @@
+"""What the pipeline tells its callers: plain frozen records of counts, never images."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from dataset_packaging.core.invariants import Finding
+
+Stage = Literal["manifest", "shards", "sidecars", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a run may be asked beyond the dataset's configuration.
+
+    Attributes:
+        rewrite: allow a change that moves rows between shards; not safe for readers at the same time.
+        rebuild: write every shard and sidecar of the run anew, whatever stands there.
+        retry_rejected: reasons of rejected rows to try again, beside the transient ones.
+        limit_rows: take only so many rows of the manifest, for a trial run.
+    """
+
+    rewrite: bool = False
+    rebuild: bool = False
+    retry_rejected: tuple[str, ...] = ()
+    limit_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """How far a stage is.
+
+    Attributes:
+        stage: which.
+        note: what it is doing.
+        done: of `total`, in `unit`.
+        total: None where it is not known.
+        unit: of done and total.
+        rows: done so far.
+        bytes: done so far.
+        rate_rows_s: rows per second since the stage began.
+        rate_bytes_s: bytes per second since the stage began.
+        eta_s: seconds left at this rate; None where it cannot be told.
+        in_flight: tasks at work.
+        concurrency: requests that a worker keeps in flight, as the store's throttling allows; 0 where unknown.
+    """
+
+    stage: Stage
+    note: str
+    done: int
+    total: int | None
+    unit: Literal["rows", "shards", "bytes", "tasks"]
+    rows: int
+    bytes: int
+    rate_rows_s: float
+    rate_bytes_s: float
+    eta_s: float | None
+    in_flight: int = 0
+    concurrency: int = 0
+
+
+class Progress(Protocol):
+    """Receives progress; called often, and from one thread."""
+
+    def report(self, report: ProgressReport) -> None:
+        """Takes one report; must not raise."""
+        ...
+
+
+class SilentProgress:
+    """Drops all reports."""
+
+    def report(self, report: ProgressReport) -> None:
+        """Does nothing."""
+
+
+@dataclass(slots=True)
+class StageClock:
+    """Turns counts of one stage into reports with rates and time left."""
+
+    stage: Stage
+    unit: Literal["rows", "shards", "bytes", "tasks"]
+    progress: Progress
+    clock: Callable[[], float] = time.monotonic
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the stage began."""
+        return self.clock() - self._started
+
+    def report(
+        self,
+        note: str,
+        done: int,
+        total: int | None,
+        rows: int,
+        size_bytes: int,
+        in_flight: int = 0,
+        concurrency: int = 0,
+    ) -> None:
+        """Sends one report."""
+        elapsed = max(self.seconds, 1e-9)
+        left = elapsed / done * (total - done) if total is not None and done else None
+        self.progress.report(
+            ProgressReport(
+                self.stage,
+                note,
+                done,
+                total,
+                self.unit,
+                rows,
+                size_bytes,
+                rows / elapsed,
+                size_bytes / elapsed,
+                left,
+                in_flight,
+                concurrency,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """What the plan says of one bucket."""
+
+    rows: int
+    duplicates: int
+    shards: int
+    estimated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReport:
+    """The manifest step: rows = planned + duplicates + rejected + pending.
+
+    Attributes:
+        generation: that is current now.
+        unchanged: whether there was nothing to do.
+        rows: non-blank lines.
+        duplicates: rows whose key stood before.
+        rejected: rows without a bucket, by reason.
+        pending: rows without a bucket, to be tried again.
+        probed: objects whose header was read by this step.
+        buckets: by key; those with rows or shards.
+        sources: URIs of the manifest files.
+        seconds: of the step.
+    """
+
+    generation: int
+    unchanged: bool
+    rows: int
+    duplicates: int
+    rejected: dict[str, int]
+    pending: int
+    probed: int
+    buckets: dict[str, BucketPlan]
+    sources: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketShards:
+    """The shards of one bucket after a run.
+
+    Attributes:
+        rows: packed.
+        bytes: of the packed images.
+        shards: planned.
+        shards_written: by this run.
+        rejects: rows by reason.
+        moved: rows that wait for the next generation.
+        pending: rows of shards that are not durable.
+        row_groups: in all shards.
+        seconds: of the tasks of this run.
+        problems: why shards are not durable.
+    """
+
+    rows: int
+    bytes: int
+    shards: int
+    shards_written: int
+    rejects: dict[str, int]
+    moved: int
+    pending: int
+    row_groups: int
+    seconds: float
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsReport:
+    """The shards step.
+
+    Attributes:
+        buckets: by key, of the buckets that were asked for.
+        seconds: of the step.
+        counts: what the workers did to the store: requests, bytes, retries, grant calls.
+    """
+
+    buckets: dict[str, BucketShards]
+    seconds: float
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSidecars:
+    """The sidecars of one bucket after a run; `blocked`: why they could not all be written, else None."""
+
+    rows: int
+    shards: int
+    shards_written: int
+    null_counts: dict[str, int]
+    blocked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarsReport:
+    """The sidecars step, by bucket key."""
+
+    buckets: dict[str, BucketSidecars]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryReport:
+    """Rejected rows that were tried again; those that succeeded wait for the next generation."""
+
+    tried: int
+    succeeded: int
+    failed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was looked at, and what is wrong with it."""
+
+    findings: tuple[Finding, ...]
+    shards: int
+    rows: int
+    bytes: int
+    seconds: float

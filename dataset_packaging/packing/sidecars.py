@@ -1,0 +1,112 @@
+"""One sidecar: index rows and facts to a row-aligned Parquet object and its receipt. Runs in a task.
+
+No image is read. The order of durability is object, then receipt; names and bytes are fixed, so that repeating is safe.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.bucketing import Bucket
+from dataset_packaging.core.layout import GenerationLayout, Layout
+from dataset_packaging.core.receipts import ShardReceipt, SidecarReceipt, StoredObject, encode_receipt
+from dataset_packaging.core.records import merge_packaging
+from dataset_packaging.core.schema import sidecar_schema
+from dataset_packaging.core.shard_plan import PlannedShard
+from dataset_packaging.errors import IndexDamaged
+from dataset_packaging.io.parquet import read_table, shard_writer
+from dataset_packaging.io.store import StorageConfig, shared_stores
+from dataset_packaging.packing.index_schema import FACTS_SCHEMA, record_fields
+from dataset_packaging.packing.pack_shard import read_planned_rows
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarTask:
+    """One sidecar to write.
+
+    Attributes:
+        dataset: its configuration.
+        generation: the published generation whose index holds the rows.
+        shard: the line of the plan.
+        receipt: of the main shard.
+        fingerprint: of everything that reaches the sidecar's bytes; goes to its receipt.
+    """
+
+    dataset: DatasetConfig
+    generation: GenerationLayout
+    shard: PlannedShard
+    receipt: ShardReceipt
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarOutcome:
+    """One sidecar that was written."""
+
+    bucket: Bucket
+    number: int
+    rows: int
+    null_counts: dict[str, int]
+
+
+def write_sidecar(task: SidecarTask) -> SidecarOutcome:
+    """Writes the sidecar of one shard and its receipt.
+
+    Raises IndexDamaged where index, facts and receipt do not tell the same rows.
+    """
+    stores = shared_stores(StorageConfig.of(task.dataset))
+    layout = Layout(task.dataset.output_prefix, task.dataset.sidecar_prefix, task.dataset.work_prefix)
+    bucket, number = task.shard.bucket, task.shard.number
+    extensions = task.dataset.sidecar.extension_columns()
+    fields = [field.name for field in record_fields(extensions)]
+    rows = read_planned_rows(stores, task.generation, task.shard, ["shard", "position", "warnings", *fields])
+    facts = read_table(stores, layout.facts_uri(bucket, number), FACTS_SCHEMA.names)
+    at = pc.index_in(facts["position"], value_set=rows["position"].combine_chunks())
+    if len(facts) != task.receipt.packed_rows or at.null_count:
+        raise IndexDamaged(
+            f"{layout.facts_uri(bucket, number)} does not agree with the plan; run pack again: the shard is rebuilt"
+        )
+    packed = rows.take(at)
+    table = _sidecar_table(packed, facts, sidecar_schema(extensions))
+    data = pa.BufferOutputStream()
+    with shard_writer(data, table.schema, None) as writer:
+        writer.write_table(table, row_group_size=max(1, len(table)))
+    payload = memoryview(data.getvalue())
+    info = stores.put(layout.sidecar_uri(bucket, number), payload)
+    nulls = {name: table[name].null_count for name in table.schema.names if table[name].null_count}
+    stored = StoredObject(info.size_bytes, info.tag, hashlib.sha256(payload).hexdigest())
+    receipt = SidecarReceipt(task.dataset.name, bucket.key, number, task.fingerprint, stored, len(table), nulls)
+    stores.put(layout.sidecar_receipt_uri(bucket, number), encode_receipt(receipt))
+    return SidecarOutcome(bucket, number, len(table), nulls)
+
+
+def _sidecar_table(packed: pa.Table, facts: pa.Table, schema: pa.Schema) -> pa.Table:
+    decoded: dict[str, Any] = {name: facts[name] for name in ("width", "height", "is_rgba")}
+    meta_info = [
+        merge_packaging(text, _packaging_block(fact, warnings))
+        for text, fact, warnings in zip(
+            packed["meta_info"].to_pylist(), facts.to_pylist(), packed["warnings"].to_pylist(), strict=True
+        )
+    ]
+    decoded["meta_info"] = pa.array(meta_info, pa.string())
+    columns = [decoded[name] if name in decoded else packed[name] for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _packaging_block(fact: dict[str, Any], manifest_warnings: list[str] | None) -> dict[str, Any]:
+    """Returns the reserved object of `meta_info`, in the order of the contract."""
+    return {
+        "format": fact["format"],
+        "mode": fact["mode"],
+        "frames": fact["frames"],
+        "stored_width": fact["stored_width"],
+        "stored_height": fact["stored_height"],
+        "exif_orientation": fact["exif_orientation"],
+        "bytes": fact["bytes"],
+        "sha256": fact["sha256"],
+        "warnings": [*(manifest_warnings or ()), *(fact["warnings"] or ())],
+    }
