@@ -396,6 +396,16 @@ class RuntimeConfig(_Model):
     """Shared memory of the local Ray."""
 
 
+def set_ray_environment() -> None:
+    """Set what Ray reads from the environment only, where the user has not.
+
+    Ray 2.60 writes a token at its first local start and then wants it from every later cluster; without deduplication
+    every line of every worker reaches the log.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+
 def read_runtime(environ: Mapping[str, str] | None = None) -> RuntimeConfig:
     """Return the settings that an environment names, the process's own unless `environ` is given.
 

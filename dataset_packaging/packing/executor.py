@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from dataset_packaging.config import RuntimeConfig
+from dataset_packaging.config import RuntimeConfig, set_ray_environment
 from dataset_packaging.errors import PackagingError, WorkerFailed
 
 Item = TypeVar("Item")
@@ -210,6 +210,7 @@ def ray_executor(runtime: RuntimeConfig) -> Iterator[RayExecutor]:
     A local cluster is sized from the container's real limits and is gone afterwards; from a joined cluster only this
     driver's tasks are. Raises WorkerFailed where Ray cannot be started or reached.
     """
+    set_ray_environment()
     import ray
 
     local = runtime.ray_address == "local"

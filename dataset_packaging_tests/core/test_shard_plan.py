@@ -1,5 +1,7 @@
 """Which row goes where, and that plans only grow."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ def _assign(sizes: list[int], shard_size: int, max_bytes: int, first: int, cuts:
     assigner = ShardAssigner(shard_size, max_bytes, first)
     places: list[tuple[int, int]] = []
     bounds = [0, *sorted(cut % (len(sizes) + 1) for cut in cuts), len(sizes)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         shard, position = assigner.assign(np.array(sizes[start:end], np.int64))
         places += zip(shard.tolist(), position.tolist(), strict=True)
     return places

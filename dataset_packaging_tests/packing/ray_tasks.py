@@ -1,0 +1,49 @@
+"""Task functions for the executor's tests: module-level, as Ray wants them."""
+
+import os
+import time
+from pathlib import Path
+
+from dataset_packaging.errors import NotFound
+
+
+class TwoArgumentError(Exception):
+    """Cannot be rebuilt from its args, like many exceptions of libraries."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def raise_foreign(number: int) -> int:
+    raise TwoArgumentError("E42", f"task {number}")
+
+
+def raise_own(number: int) -> int:
+    raise NotFound(f"s3://bucket/{number}", "gone")
+
+
+def die(number: int) -> int:
+    if number % 2:
+        os._exit(1)
+    return number
+
+
+def touch_and_wait(path: str) -> str:
+    Path(path).touch()
+    time.sleep(600)
+    Path(path + ".late").touch()
+    return path
+
+
+def mark_running(folder: str) -> int:
+    """Returns how many tasks were at work at once, this one among them."""
+    mine = Path(folder) / str(os.getpid())
+    mine.touch()
+    time.sleep(0.05)
+    running = len(list(Path(folder).iterdir()))
+    mine.unlink()
+    return running

@@ -1,0 +1,101 @@
+"""What an executor promises, on a real Ray cluster and in this process."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataset_packaging.config import read_runtime
+from dataset_packaging.errors import NotFound, WorkerFailed
+from dataset_packaging.packing.executor import Executor, RayExecutor, SerialExecutor, ray_executor
+from dataset_packaging_tests.packing import ray_tasks
+
+
+@pytest.fixture(scope="module")
+def on_ray() -> Iterator[RayExecutor]:
+    with ray_executor(read_runtime({**os.environ, "RAY_ADDRESS": "local"})) as executor:
+        yield executor
+
+
+@pytest.fixture(params=["serial", "ray"])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    return SerialExecutor() if request.param == "serial" else request.getfixturevalue("on_ray")
+
+
+def test_every_item_gets_one_result(executor: Executor) -> None:
+    results = {result.item: result.require_value() for result in executor.map(ray_tasks.double, range(20))}
+    assert results == {number: 2 * number for number in range(20)}
+
+
+def test_a_foreign_exception_comes_back_as_plain_data_with_its_class(executor: Executor) -> None:
+    """RAY-01: an exception that cannot be pickled must not hide the cause or kill the driver."""
+    (result,) = executor.map(ray_tasks.raise_foreign, [7])
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.class_name) == ("raised", "TwoArgumentError")
+    assert "E42: task 7" in result.failure.message
+    with pytest.raises(WorkerFailed, match="TwoArgumentError: E42"):
+        result.require_value()
+
+
+def test_an_exception_of_this_package_is_raised_as_it_is(executor: Executor) -> None:
+    (result,) = executor.map(ray_tasks.raise_own, [3])
+    with pytest.raises(NotFound) as caught:
+        result.require_value()
+    assert (caught.value.uri, caught.value.detail) == ("s3://bucket/3", "gone")
+
+
+def test_a_dead_worker_costs_its_own_task_only(on_ray: RayExecutor) -> None:
+    """RAY-04: the death of a worker is told, not retried in silence."""
+    kinds = {
+        result.item: result.failure.kind if result.failure else None for result in on_ray.map(ray_tasks.die, range(4))
+    }
+    assert kinds == {0: None, 1: "worker_died", 2: None, 3: "worker_died"}
+
+
+def test_items_are_taken_only_as_places_become_free(executor: Executor) -> None:
+    """RAY-03: submitting everything at once fills the object store."""
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for number in range(50):
+            taken += 1
+            yield number
+
+    for finished, _ in enumerate(executor.map(ray_tasks.double, items(), max_in_flight=3), 1):
+        assert taken - finished <= 3
+
+
+def test_no_more_tasks_run_at_once_than_there_are_slots(on_ray: RayExecutor, tmp_path: Path) -> None:
+    running = [result.require_value() for result in on_ray.map(ray_tasks.mark_running, [str(tmp_path)] * 12)]
+    assert max(running) <= on_ray.slots
+
+
+def test_leaving_early_cancels_what_is_in_flight(on_ray: RayExecutor, tmp_path: Path) -> None:
+    """DAG-02: after a cancelled run nothing is at work any more."""
+    marks = [tmp_path / f"task-{number}" for number in range(2)]
+    results = on_ray.map(ray_tasks.touch_and_wait, [str(mark) for mark in marks], max_in_flight=2)
+
+    class Interrupted(Exception):
+        pass
+
+    original_wait = on_ray._wait
+
+    def wait_until_running(references: list[object]) -> list[object]:
+        if any(mark.exists() for mark in marks):
+            raise Interrupted
+        return original_wait(references)
+
+    on_ray._wait = wait_until_running  # type: ignore[method-assign]
+    try:
+        started = time.monotonic()
+        with pytest.raises(Interrupted):
+            next(results)
+        assert time.monotonic() - started < 60
+    finally:
+        on_ray._wait = original_wait  # type: ignore[method-assign]
+    # The slots are free again: a task that needs one ends at once.
+    assert [result.require_value() for result in on_ray.map(ray_tasks.double, [21])] == [42]
+    assert not any(mark.with_suffix(".late").exists() for mark in marks)
