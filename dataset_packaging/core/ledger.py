@@ -11,6 +11,29 @@ from dataclasses import dataclass, field
 UNBUCKETED = "unbucketed"
 """The line of rows that never got a bucket: broken lines, bad paths, objects whose size could not be read."""
 
+REJECT_REASONS: tuple[str, ...] = (
+    "bad_row",
+    "missing_path",
+    "bad_path",
+    "not_found",
+    "access_denied",
+    "archived",
+    "empty_object",
+    "fetch_failed",
+    "too_large",
+    "too_many_pixels",
+    "unsupported_format",
+    "corrupt_image",
+    "truncated_image",
+    "checksum_mismatch",
+    "decoder_crashed",
+    "decoder_timeout",
+)
+"""All reasons for which a row is rejected, in the order of the public contract."""
+
+DUPLICATE_REASON = "duplicate_key"
+"""Stands in the reject lists, and is counted as duplicates only."""
+
 RETRIED_REASONS = frozenset({"fetch_failed", "access_denied"})
 """Transient reasons: the next materialisation tries these rows again without being asked."""
 
