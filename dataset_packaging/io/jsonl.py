@@ -62,12 +62,12 @@ class Block:
 def expand_sources(stores: Stores, patterns: Sequence[str]) -> list[SourceFile]:
     """Returns the files of a manifest: in the order of the list, those of a glob by key, each once.
 
-    `*`, `?` and `[...]` are wildcards within the last part of a path as well as before it. A URI that names an existing
-    object is that object, whatever characters it holds. Raises ManifestError where nothing is found.
+    `*`, `?` and `[...]` are wildcards that stay within one part of a path. A pattern that matches nothing may still be
+    the very name of an object. Raises ManifestError where nothing is found.
     """
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        files = _named(stores, pattern) or _matching(stores, pattern)
+        files = _matching(stores, pattern) or _named(stores, pattern)
         if not files:
             raise ManifestError(
                 f"manifest: nothing is found at {pattern}; expected a JSONL file, or a glob that matches some"
@@ -88,11 +88,13 @@ def _matching(stores: Stores, pattern: str) -> list[ObjectInfo]:
     wildcard = re.search(r"[*?\[]", pattern)
     if wildcard is None:
         return []
-    prefix = pattern[: wildcard.start()]
-    # A star stays within its folder: `part-*.jsonl` does not reach into `part-1/x.jsonl`.
-    depth = pattern.count("/")
-    matches = re.compile(translate(pattern)).match
-    return [info for info in stores.list(prefix) if info.uri.count("/") == depth and matches(info.uri)]
+    matches = [re.compile(translate(part)).match for part in pattern.split("/")]
+
+    def fits(uri: str) -> bool:
+        parts = uri.split("/")
+        return len(parts) == len(matches) and all(match(part) for match, part in zip(matches, parts, strict=True))
+
+    return [info for info in stores.list(pattern[: wildcard.start()]) if fits(info.uri)]
 
 
 def plan_blocks(stores: Stores, source: SourceFile, block_bytes: int = BLOCK_BYTES) -> list[Block]:
@@ -106,6 +108,19 @@ def plan_blocks(stores: Stores, source: SourceFile, block_bytes: int = BLOCK_BYT
         Block(source.uri, index, start, min(start + step, source.size_bytes), compression)
         for index, start in enumerate(range(0, source.size_bytes, step))
     ]
+
+
+def require_a_row(stores: Stores, sources: Sequence[SourceFile]) -> None:
+    """Makes sure that the manifest holds a line that is not blank. Reads up to the first one.
+
+    Raises ManifestError where it does not, or where a stream is damaged before its first line.
+    """
+    for source in sources:
+        for block in plan_blocks(stores, source):
+            if next(iter(BlockReader(stores, block)), None) is not None:
+                return
+    names = ", ".join(source.uri for source in sources)
+    raise ManifestError(f"the manifest is empty: no line in {names}; expected one JSON object per line")
 
 
 def compression_of(head: bytes) -> Compression:

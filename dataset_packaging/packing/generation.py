@@ -18,7 +18,7 @@ from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import BUCKETS, Bucket
 from dataset_packaging.core.layout import GenerationLayout, Layout
 from dataset_packaging.core.shard_plan import PlannedShard
-from dataset_packaging.errors import IndexDamaged, ManifestError, NotFound, PackagingError
+from dataset_packaging.errors import IndexDamaged, NotFound, PackagingError
 from dataset_packaging.io.jsonl import Block, SourceFile, plan_blocks
 from dataset_packaging.io.parquet import read_table, write_table
 from dataset_packaging.io.store import ObjectInfo, Stores
@@ -189,15 +189,12 @@ class GenerationBuilder:
     def build(self, request: GenerationRequest) -> GenerationSummary:
         """Writes all files of the generation but the pointer.
 
-        Raises ManifestError for damaged or empty sources, StoreError where the store is down. Nothing is published.
+        Raises ManifestError for damaged sources, StoreError where the store is down. Nothing is published.
         """
         self._target = self.layout.generation(request.number)
         corrections_uri, relocations_uri = self._write_relocations(request)
         blocks = [block for source in request.sources for block in plan_blocks(self.stores, source)]
         reports = self._ingest(request, blocks, corrections_uri)
-        if not sum(report.rows for report in reports):
-            names = ", ".join(source.uri for source in request.sources)
-            raise ManifestError(f"the manifest is empty: {names} holds no row; expected one JSON object per line")
         partitions = self._dedupe(request, reports, relocations_uri)
         line_bases = _line_bases(blocks, reports)
         merged = self._merge(request, blocks, reports, line_bases, partitions)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dataset_packaging.core.ledger import RETRIED_REASONS
 from dataset_packaging.errors import NotFound, PlanConflict
-from dataset_packaging.io.jsonl import SourceFile, expand_sources
+from dataset_packaging.io.jsonl import SourceFile, expand_sources, require_a_row
 from dataset_packaging.io.parquet import open_parquet, read_table
 from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint
 from dataset_packaging.packing.generation import (
@@ -34,6 +34,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     """
     clock = StageClock("manifest", "bytes", run.progress)
     sources = expand_sources(run.stores, run.dataset.manifest)
+    require_a_row(run.stores, sources)
     require_own_folders(run)
     with run.lease():
         current = read_current(run.stores, run.layout)

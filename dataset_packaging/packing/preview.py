@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.shard_plan import PlannedShard
-from dataset_packaging.io.jsonl import expand_sources
+from dataset_packaging.io.jsonl import expand_sources, require_a_row
 from dataset_packaging.packing.generation import (
     GenerationBuilder,
     GenerationSummary,
@@ -93,6 +93,7 @@ def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> Pl
     Raises what `pack` would raise before it writes: ConfigError, ManifestError, PlanConflict, StoreError.
     """
     sources = expand_sources(run.stores, run.dataset.manifest)
+    require_a_row(run.stores, sources)
     require_own_folders(run)
     current = read_current(run.stores, run.layout)
     request = plan_generation(run, current, sources, options)

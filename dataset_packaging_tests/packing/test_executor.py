@@ -78,20 +78,20 @@ def test_leaving_early_cancels_what_is_in_flight(on_ray: RayExecutor, tmp_path: 
     marks = [tmp_path / f"task-{number}" for number in range(2)]
     results = on_ray.map(ray_tasks.touch_and_wait, [str(mark) for mark in marks], max_in_flight=2)
 
-    class Interrupted(Exception):
+    class StopTheRunError(Exception):
         pass
 
     original_wait = on_ray._wait
 
     def wait_until_running(references: list[object]) -> list[object]:
         if any(mark.exists() for mark in marks):
-            raise Interrupted
+            raise StopTheRunError
         return original_wait(references)
 
     on_ray._wait = wait_until_running  # type: ignore[method-assign]
     try:
         started = time.monotonic()
-        with pytest.raises(Interrupted):
+        with pytest.raises(StopTheRunError):
             next(results)
         assert time.monotonic() - started < 60
     finally:
