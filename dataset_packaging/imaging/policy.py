@@ -30,7 +30,7 @@ class Verdict:
     ``reason`` is None for an accepted image, else one of the stable names of rejects. ``width_px`` and ``height_px``
     are as shown under the policy's orientation, ``stored_*`` as the raster lies in the file. ``warnings`` are stable
     names of faults outside the pixels: ``missing_iend``, ``bad_chunk_checksum``, ``stray_header_bytes``,
-    ``odd_header``, ``not_strictly_checked``, ``bad_icc``, ``bad_exif``, ``unknown_frame_count``.
+    ``odd_header``, ``not_strictly_checked``, ``bad_exif``, ``bad_icc``, ``bad_xmp``, ``unknown_frame_count``.
     """
 
     reason: str | None

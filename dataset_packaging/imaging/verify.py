@@ -12,6 +12,7 @@ from PIL.ImageFile import ImageFile
 from dataset_packaging.imaging.attempt import Fault, Finding, attempt
 from dataset_packaging.imaging.header import estimate_decoded_bytes, read_header, sniff_format
 from dataset_packaging.imaging.jpeg import check_jpeg, header_warnings
+from dataset_packaging.imaging.metadata import metadata_warnings
 from dataset_packaging.imaging.opening import open_image, openers, unreadable_formats
 from dataset_packaging.imaging.pillow_state import pillow_held
 from dataset_packaging.imaging.png import check_png
@@ -109,11 +110,10 @@ def _acceptance(
 ) -> Verdict:
     """Describe an image whose pixels are whole. The number of frames comes last: counting may move the image."""
     mode, size = image.mode, image.size
+    warnings += metadata_warnings(image)
     transparent = attempt(lambda: image.has_transparency_data)
     orientation = attempt(lambda: orientation_to_apply(image))
     frames = attempt(lambda: int(getattr(image, "n_frames", 1)))
-    if image.info.get("icc_profile", b"") is None:
-        warnings += ("bad_icc",)
     if isinstance(orientation, Fault):
         orientation, warnings = 1, (*warnings, "bad_exif")
     if isinstance(frames, Fault):
@@ -130,7 +130,7 @@ def _acceptance(
         height_px=shown[1],
         exif_orientation=orientation if raw_orientation is None else raw_orientation,
         is_rgba=transparent is True,
-        warnings=warnings,
+        warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
