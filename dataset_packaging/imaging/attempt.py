@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 _MAX_DETAIL_CHARS = 300
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _T = TypeVar("_T")
 
 
@@ -18,8 +19,8 @@ class Fault:
     error: Exception
 
     def describe(self) -> str:
-        """Word the fault so that the same bytes always give the same text: no object addresses, bounded length."""
-        text = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"\1", str(self.error))
+        """Word the fault in one line of bounded length, the same for the same bytes."""
+        text = _ADDRESS.sub("", " ".join(str(self.error).split()))
         return f"{type(self.error).__name__}: {text}"[:_MAX_DETAIL_CHARS]
 
 

@@ -84,11 +84,8 @@ def _png_size(view: memoryview) -> tuple[int, int]:
 
 def _webp_size(view: memoryview) -> tuple[int, int]:
     chunk = bytes(view[12:16])
-    if chunk == b"VP8X":
-        return (
-            int.from_bytes(view[24:27], "little") + 1,
-            int.from_bytes(view[27:30], "little") + 1,
-        )
+    if chunk == b"VP8X" and len(view) >= 30:
+        return int.from_bytes(view[24:27], "little") + 1, int.from_bytes(view[27:30], "little") + 1
     if chunk == b"VP8 " and bytes(view[23:26]) == b"\x9d\x01\x2a":
         width_px, height_px = struct.unpack_from("<HH", view, 26)
         return width_px & 0x3FFF, height_px & 0x3FFF

@@ -140,18 +140,22 @@ def _refusal(fault: Fault, data: bytes | memoryview, policy: ImagePolicy) -> Ver
     A file that carries the signature of an admitted format is damaged (``truncated_image`` where its structure ends
     early, else ``corrupt_image``), unless it is a variant that no decoder here supports; any other is unsupported.
     """
-    format_name = sniff_format(data)
+    format_name, detail = sniff_format(data), fault.describe()
+    if isinstance(fault.error, UnidentifiedImageError):
+        detail = "UnidentifiedImageError: no admitted format can read the header"  # Pillow's text names our file object
     if isinstance(fault.error, Image.DecompressionBombError):
         reason = "too_many_pixels"
     elif isinstance(fault.error, MemoryError):
         reason = "decoder_crashed"
-    elif isinstance(fault.error, UnidentifiedImageError) and not _admits(policy, format_name):
-        return _rejected("unsupported_format", "no admitted format recognises these bytes", data)
-    elif isinstance(fault.error, NotImplementedError) or is_unsupported_variant(data, format_name):
+    elif (
+        isinstance(fault.error, NotImplementedError)
+        or (isinstance(fault.error, UnidentifiedImageError) and not _admits(policy, format_name))
+        or is_unsupported_variant(data, format_name)
+    ):
         reason = "unsupported_format"
     else:
         reason = _kind_of_damage(data)
-    return _rejected(reason, fault.describe(), data)
+    return _rejected(reason, detail, data)
 
 
 def _kind_of_damage(data: bytes | memoryview) -> str:
