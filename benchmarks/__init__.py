@@ -1,0 +1,1 @@
+"""Speed, side by side with floors and peers in one run."""
