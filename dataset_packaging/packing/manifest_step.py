@@ -6,7 +6,8 @@ import msgspec
 import pyarrow as pa
 
 from dataset_packaging.core.ledger import RETRIED_REASONS
-from dataset_packaging.errors import NotFound, PlanConflict
+from dataset_packaging.errors import ConfigError, NotFound, PlanConflict
+from dataset_packaging.imaging.verify import unreadable_formats
 from dataset_packaging.io.jsonl import SourceFile, expand_sources, require_a_row
 from dataset_packaging.io.parquet import open_parquet, read_table
 from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint
@@ -33,6 +34,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     Raises ConfigError, ManifestError or PlanConflict before anything is written where the input is at fault.
     """
     clock = StageClock("manifest", "bytes", run.progress)
+    require_decoders(run)
     sources = expand_sources(run.stores, run.dataset.manifest)
     require_a_row(run.stores, sources)
     require_own_folders(run)
@@ -138,6 +140,16 @@ def read_tombstones(run: Run, current: Published) -> dict[tuple[str, int], froze
         for number, position in zip(table["shard"].to_pylist(), table["position"].to_pylist(), strict=True):
             positions.setdefault((bucket.key, number), set()).add(position)
     return {place: frozenset(found) for place, found in positions.items()}
+
+
+def require_decoders(run: Run) -> None:
+    """Refuses a format that this installation cannot decode. Raises ConfigError naming it and what to install."""
+    missing = unreadable_formats(run.dataset.images.formats)
+    if missing:
+        raise ConfigError(
+            f"{run.dataset.source or run.dataset.name}: images.formats: no decoder for {', '.join(missing)} is "
+            "installed (HEIF needs the package pillow-heif); install it for every worker, or remove the format"
+        )
 
 
 def require_own_folders(run: Run) -> None:

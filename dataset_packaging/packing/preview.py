@@ -19,7 +19,7 @@ from dataset_packaging.packing.generation import (
     read_current,
     read_generation,
 )
-from dataset_packaging.packing.manifest_step import plan_generation, require_own_folders
+from dataset_packaging.packing.manifest_step import plan_generation, require_decoders, require_own_folders
 from dataset_packaging.packing.prices import Prices
 from dataset_packaging.packing.reports import RunOptions, StageClock
 from dataset_packaging.packing.run import Run
@@ -92,6 +92,7 @@ def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> Pl
 
     Raises what `pack` would raise before it writes: ConfigError, ManifestError, PlanConflict, StoreError.
     """
+    require_decoders(run)
     sources = expand_sources(run.stores, run.dataset.manifest)
     require_a_row(run.stores, sources)
     require_own_folders(run)
