@@ -1,0 +1,111 @@
+"""One try to read an object, by each of the two clients. Neither takes a short body for the whole."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store as ObjectClient
+
+from dataset_packaging.io.s3_errors import Failure, Fate, RequestFailed, failure_of_boto, failure_of_obstore
+from dataset_packaging.io.s3_keys import is_plain
+from dataset_packaging.io.s3_session import BotoClient, is_aws
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+
+Span = tuple[int, int]  # first byte, and the one after the last
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Bytes of an object, and the tag of the object that they are of (empty where S3 told none)."""
+
+    data: memoryview
+    tag: str
+
+
+NOTHING = Body(memoryview(b""), "")
+
+
+def unquoted(etag: str) -> str:
+    """Take the quotes off an ETag. Pure."""
+    return etag.strip('"')
+
+
+def _require_whole(data: memoryview, announced_bytes: int) -> None:
+    if len(data) != announced_bytes:
+        raise RequestFailed(Failure(Fate.TRANSIENT, f"{len(data)} bytes came of {announced_bytes} announced"))
+
+
+def read_by_obstore(client: ObjectClient, key: str, span: Span | None, tag: str | None) -> Body:
+    """Read an object, or the part of a span that exists.
+
+    Args:
+        tag: The object must have it.
+
+    Raises:
+        RequestFailed: the try failed.
+    """
+    options: GetOptions = {}
+    if span is not None:
+        options["range"] = span
+    if tag is not None:
+        options["if_match"] = f'"{tag}"'
+    try:
+        result = obstore.get(client, key, options=options)
+        first, end = result.range
+        etag = result.meta["e_tag"]
+        data = memoryview(result.bytes())
+    except (BaseError, FileNotFoundError) as error:
+        failure = failure_of_obstore(error)
+        if failure.fate is Fate.OUT_OF_RANGE and span is not None:
+            return NOTHING
+        raise RequestFailed(failure) from error
+    _require_whole(data, end - first)
+    return Body(data, unquoted(etag or ""))
+
+
+def read_by_boto(client: BotoClient, bucket: str, key: str, span: Span | None, tag: str | None) -> Body:
+    """Do what `read_by_obstore` does, for any key and with S3's error codes.
+
+    Raises:
+        RequestFailed: a short body.
+        Exception: whatever boto3 raises.
+    """
+    asked = {"Bucket": bucket, "Key": key}
+    if span is not None:
+        asked["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+    if tag is not None:
+        asked["IfMatch"] = f'"{tag}"'
+    try:
+        answer = client.get_object(**asked)
+    except Exception as error:
+        if span is not None and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
+            return NOTHING
+        raise
+    with answer["Body"] as stream:
+        data = memoryview(stream.read())
+    _require_whole(data, answer["ContentLength"])
+    return Body(data, unquoted(answer["ETag"]))
+
+
+def require_own_key(client: BotoClient, bucket: str, key: str) -> None:
+    """Refuse an odd key that a compatible store answers for with another object: its listing has the truth.
+
+    Real S3 keeps every key as it is, and plain keys are safe everywhere: neither costs a request. An identity that may
+    not list is taken at its word.
+
+    Raises:
+        RequestFailed: the listing does not have the key.
+    """
+    if is_plain(key) or is_aws(client.meta.endpoint_url):
+        return
+    try:
+        page = client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+    except Exception as error:
+        if failure_of_boto(error).fate is Fate.DENIED:
+            return
+        raise
+    if not any(each["Key"] == key for each in page.get("Contents", ())):
+        raise RequestFailed(Failure(Fate.PERMANENT, "this store keeps the object under another key"))

@@ -1,0 +1,239 @@
+"""Objects on S3 and on compatible stores.
+
+Reading goes through obstore: the least CPU per byte. Everything else, and keys that obstore cannot say, goes through
+boto3, which tells error codes. Neither client retries by itself: one loop around both (`S3Requests`) decides.
+"""
+
+import contextlib
+import io
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, TypeVar
+
+from dataset_packaging.errors import AccessDenied, NotFound
+from dataset_packaging.io.access_grants import GrantedAccess
+from dataset_packaging.io.concurrency import ConcurrencyLimiter
+from dataset_packaging.io.range_file import RangeFile
+from dataset_packaging.io.s3_control import ControlClient
+from dataset_packaging.io.s3_errors import Fate, RequestFailed, failure_of_boto
+from dataset_packaging.io.s3_keys import SCHEME, is_plain, split_object_uri, split_output_uri, split_s3_uri
+from dataset_packaging.io.s3_reads import Body, Span, read_by_boto, read_by_obstore, require_own_key, unquoted
+from dataset_packaging.io.s3_requests import S3Requests
+from dataset_packaging.io.s3_session import S3Access
+from dataset_packaging.io.s3_sink import S3Sink
+from dataset_packaging.io.s3_uploads import S3Uploads
+from dataset_packaging.io.store import Data, ObjectInfo, Sink, StorageConfig, StoreCounts
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LARGEST_SINGLE_PUT_BYTES = 64 * 2**20  # above it a put goes in parts: a broken connection costs one part
+
+
+class S3Store:
+    """`Store` over `s3://` URIs with one identity: the read or the write identity of a dataset."""
+
+    def __init__(self, config: StorageConfig, counts: StoreCounts | None = None, *, writable: bool) -> None:
+        self._counts = counts if counts is not None else StoreCounts()
+        self._requests = S3Requests(config.s3, self._counts, "S3 (outputs)" if writable else "S3 (sources)")
+        identity = config.s3.write if writable else config.s3.read
+        access = S3Access.of(config.s3, identity)
+        self._grants: GrantedAccess | None = None
+        self._access = access
+        if config.access_grants is not None:
+            self._grants = GrantedAccess(
+                config.s3,
+                ControlClient(config.s3, config.access_grants, identity, self._counts),
+                "READWRITE" if writable else config.access_grants.permission,
+                config.output_prefixes if writable else (),
+                access if config.access_grants.fallback else None,
+            )
+
+    @property
+    def limiter(self) -> ConcurrencyLimiter:
+        """Bounds the requests in flight; its limit falls while S3 throttles."""
+        return self._requests.limiter
+
+    def _access_of(self, bucket: str, key: str) -> S3Access:
+        return self._access if self._grants is None else self._grants.access_of(bucket, key)
+
+    def _send(self, uri: str, action: str, attempt: Callable[[S3Access, str, str], T], count: str) -> T:
+        bucket, key = split_object_uri(uri)
+
+        def counted(access: S3Access) -> T:
+            self._counts.add(count)
+            return attempt(access, bucket, key)
+
+        return self._requests.send(uri, action, lambda: self._access_of(bucket, key), counted)
+
+    # reading
+
+    def get(self, uri: str) -> memoryview:
+        """See `Store.get`."""
+        return self._read(uri, None, None).data
+
+    def get_with_info(self, uri: str) -> tuple[memoryview, ObjectInfo]:
+        """See `Store.get_with_info`."""
+        body = self._read(uri, None, None)
+        return body.data, ObjectInfo(uri, len(body.data), body.tag)
+
+    def get_range(self, uri: str, start: int, length: int) -> memoryview:
+        """See `Store.get_range`."""
+        return self._read(uri, (start, start + length), None).data if length > 0 else memoryview(b"")
+
+    def open(self, uri: str) -> BinaryIO:
+        """See `Store.open`. Reads of an object that was replaced meanwhile raise `PreconditionFailed`."""
+        info = self.head(uri)
+
+        def read_range(start: int, length: int) -> memoryview:
+            return self._read(uri, (start, start + length), info.tag).data
+
+        return io.BufferedReader(RangeFile(read_range, info.size_bytes))
+
+    def _read(self, uri: str, span: Span | None, tag: str | None) -> Body:
+        def attempt(access: S3Access, bucket: str, key: str) -> Body:
+            client = access.object_client(bucket) if is_plain(key) else None
+            if client is not None:
+                try:
+                    return read_by_obstore(client, key, span, tag)
+                except RequestFailed as error:
+                    if error.failure.fate is not Fate.UNCLEAR:
+                        raise
+                self._counts.add("get")
+            found = read_by_boto(access.client(), bucket, key, span, tag)
+            require_own_key(access.client(), bucket, key)
+            return found
+
+        body = self._send(uri, "s3:GetObject", attempt, "get")
+        self._counts.add("bytes_read", len(body.data))
+        return body
+
+    def head(self, uri: str) -> ObjectInfo:
+        """See `Store.head`."""
+
+        def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
+            answer = access.client().head_object(Bucket=bucket, Key=key)
+            require_own_key(access.client(), bucket, key)
+            return ObjectInfo(uri, answer["ContentLength"], unquoted(answer["ETag"]))
+
+        return self._send(uri, "s3:GetObject", attempt, "head")
+
+    def list(self, prefix_uri: str) -> Iterator[ObjectInfo]:
+        """See `Store.list`. Asks for all pages first: not every compatible store lists in the order of bytes."""
+        bucket, prefix = split_s3_uri(prefix_uri)
+        found: list[ObjectInfo] = []
+        position: dict[str, str] = {}
+        while True:
+
+            def attempt(access: S3Access, position: dict[str, str] = position) -> Any:
+                self._counts.add("list")
+                return access.client().list_objects_v2(Bucket=bucket, Prefix=prefix, **position)
+
+            page = self._requests.send(prefix_uri, "s3:ListBucket", lambda: self._access_of(bucket, prefix), attempt)
+            for each in page.get("Contents", ()):
+                found.append(ObjectInfo(f"{SCHEME}{bucket}/{each['Key']}", each["Size"], unquoted(each["ETag"])))
+            if not page.get("IsTruncated"):
+                break
+            position = {"ContinuationToken": page["NextContinuationToken"]}
+        yield from sorted(found, key=lambda info: info.uri.encode())
+
+    # writing
+
+    def put(self, uri: str, data: Data) -> ObjectInfo:
+        """See `Store.put`."""
+        if len(memoryview(data).cast("B")) > LARGEST_SINGLE_PUT_BYTES:
+            with self.open_sink(uri) as sink:
+                sink.write(data)
+            return sink.info
+        split_output_uri(uri)
+        body = bytes(data)
+
+        def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
+            answer = access.client().put_object(Bucket=bucket, Key=key, Body=body)
+            return ObjectInfo(uri, len(body), unquoted(answer["ETag"]))
+
+        info = self._send(uri, "s3:PutObject", attempt, "put")
+        self._counts.add("bytes_written", len(body))
+        return info
+
+    def put_if_absent(self, uri: str, data: Data) -> ObjectInfo | None:
+        """See `Store.put_if_absent`."""
+        return self._put_if(uri, data, {"IfNoneMatch": "*"})
+
+    def put_if_match(self, uri: str, data: Data, tag: str) -> ObjectInfo | None:
+        """See `Store.put_if_match`."""
+        return self._put_if(uri, data, {"IfMatch": f'"{tag}"'})
+
+    def _put_if(self, uri: str, data: Data, condition: dict[str, str]) -> ObjectInfo | None:
+        """Write under a condition. After a try whose reply was lost, the object that is there may be this very one."""
+        split_output_uri(uri)
+        body = bytes(data)
+        unsure = False
+
+        def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo | None:
+            nonlocal unsure
+            client = access.client()
+            try:
+                answer = client.put_object(Bucket=bucket, Key=key, Body=body, **condition)
+                return ObjectInfo(uri, len(body), unquoted(answer["ETag"]))
+            except Exception as error:
+                failure = failure_of_boto(error)
+                if failure.fate is not Fate.PRECONDITION and failure.code != "NoSuchKey":
+                    unsure = unsure or failure.fate is Fate.TRANSIENT
+                    raise
+            if unsure:
+                self._counts.add("get")
+                there = read_by_boto(client, bucket, key, None, None)
+                if there.data == body:
+                    return ObjectInfo(uri, len(body), there.tag)
+            return None
+
+        info = self._send(uri, "s3:PutObject", attempt, "put")
+        if info is not None:
+            self._counts.add("bytes_written", len(body))
+        return info
+
+    def delete(self, uri: str) -> None:
+        """See `Store.delete`."""
+        split_output_uri(uri)
+
+        def attempt(access: S3Access, bucket: str, key: str) -> None:
+            access.client().delete_object(Bucket=bucket, Key=key)
+
+        with contextlib.suppress(NotFound):
+            self._send(uri, "s3:DeleteObject", attempt, "delete")
+
+    def open_sink(self, uri: str) -> AbstractContextManager[Sink]:
+        """See `Store.open_sink`."""
+        return S3Sink(S3Uploads(self._requests, self._access_of, uri), self.put)
+
+    def abort_uploads(self, prefix_uri: str) -> int:
+        """See `Store.abort_uploads`. An identity that may not list uploads leaves them to a lifecycle rule."""
+        folder_uri = prefix_uri.rstrip("/") + "/"
+        bucket, prefix = split_s3_uri(folder_uri)
+        position: dict[str, str] = {}
+        count = 0
+        while True:
+
+            def attempt(access: S3Access, position: dict[str, str] = position) -> Any:
+                self._counts.add("list")
+                return access.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix, **position)
+
+            try:
+                page = self._requests.send(
+                    folder_uri, "s3:ListBucketMultipartUploads", lambda: self._access_of(bucket, prefix), attempt
+                )
+            except AccessDenied as error:
+                _log.warning("uploads that killed runs left behind are not swept: %s", error)
+                return count
+            for each in page.get("Uploads", ()):
+                if each["Key"].startswith(prefix):
+                    S3Uploads(self._requests, self._access_of, f"{SCHEME}{bucket}/{each['Key']}").abort(
+                        each["UploadId"]
+                    )
+                    count += 1
+            if not page.get("IsTruncated"):
+                return count
+            position = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

@@ -1,0 +1,86 @@
+"""The requests of one multipart upload. Each retries by itself."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dataset_packaging.errors import NotFound, TransientStoreError
+from dataset_packaging.io.s3_errors import Fate, failure_of_boto
+from dataset_packaging.io.s3_keys import split_output_uri
+from dataset_packaging.io.s3_reads import unquoted
+from dataset_packaging.io.s3_requests import S3Requests
+from dataset_packaging.io.s3_session import BotoClient, S3Access
+from dataset_packaging.io.store import ObjectInfo
+
+T = TypeVar("T")
+
+Part = dict[str, Any]  # its number, ETag and checksums, as S3 wants them back
+
+
+class S3Uploads:
+    """Multipart uploads to one object."""
+
+    def __init__(self, requests: S3Requests, access_of: Callable[[str, str], S3Access], uri: str) -> None:
+        self.uri = uri
+        self._requests = requests
+        self._access_of = access_of
+        self._bucket, self._key = split_output_uri(uri)
+
+    def begin(self) -> str:
+        """Open an upload; its id."""
+        return self._send("s3:PutObject", lambda client, at: str(client.create_multipart_upload(**at)["UploadId"]))
+
+    def send_part(self, upload_id: str, number: int, data: bytes) -> Part:
+        """Send part `number`, from 1. Safe to repeat."""
+
+        def attempt(client: BotoClient, at: dict[str, str]) -> Part:
+            answer = client.upload_part(**at, UploadId=upload_id, PartNumber=number, Body=data)
+            checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+            return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+        part = self._send("s3:PutObject", attempt)
+        self._requests.counts.add("bytes_written", len(data))
+        return part
+
+    def complete(self, upload_id: str, parts: list[Part], size_bytes: int) -> ObjectInfo:
+        """Publish the object. After a lost reply the upload is gone and the object is there: then that is looked at."""
+        unsure = False
+
+        def attempt(client: BotoClient, at: dict[str, str]) -> ObjectInfo:
+            nonlocal unsure
+            try:
+                answer = client.complete_multipart_upload(**at, UploadId=upload_id, MultipartUpload={"Parts": parts})
+                return ObjectInfo(self.uri, size_bytes, unquoted(answer["ETag"]))
+            except Exception as error:
+                failure = failure_of_boto(error)
+                if not (unsure and failure.code == "NoSuchUpload"):
+                    unsure = unsure or failure.fate is Fate.TRANSIENT
+                    raise
+            there = client.head_object(**at)
+            info = ObjectInfo(self.uri, there["ContentLength"], unquoted(there["ETag"]))
+            if info.size_bytes != size_bytes or not info.tag.endswith(f"-{len(parts)}"):
+                raise TransientStoreError(self.uri, "the upload is gone, and the object that is there is another one")
+            return info
+
+        try:
+            return self._send("s3:PutObject", attempt)
+        except NotFound as error:
+            raise TransientStoreError(self.uri, f"the upload was aborted meanwhile: {error.detail}") from error
+
+    def abort(self, upload_id: str) -> None:
+        """Throw the parts of an upload away; one that is gone is fine."""
+
+        def attempt(client: BotoClient, at: dict[str, str]) -> None:
+            try:
+                client.abort_multipart_upload(**at, UploadId=upload_id)
+            except Exception as error:
+                if failure_of_boto(error).fate is not Fate.NOT_FOUND:
+                    raise
+
+        self._send("s3:AbortMultipartUpload", attempt)
+
+    def _send(self, action: str, attempt: Callable[[BotoClient, dict[str, str]], T]) -> T:
+        def counted(access: S3Access) -> T:
+            self._requests.counts.add("put")
+            return attempt(access.client(), {"Bucket": self._bucket, "Key": self._key})
+
+        return self._requests.send(self.uri, action, lambda: self._access_of(self._bucket, self._key), counted)
