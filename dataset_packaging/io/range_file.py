@@ -2,8 +2,7 @@
 
 import io
 from collections.abc import Callable
-
-from typing_extensions import Buffer
+from typing import Any
 
 SMALLEST_READ_AHEAD_BYTES = 64 * 2**10
 LARGEST_READ_AHEAD_BYTES = 8 * 2**20
@@ -46,7 +45,7 @@ class RangeFile(io.RawIOBase):
         self._position = origin + offset
         return self._position
 
-    def readinto(self, buffer: Buffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         """See `io.RawIOBase`."""
         target = memoryview(buffer).cast("B")
         wanted = min(len(target), self._size_bytes - self._position)

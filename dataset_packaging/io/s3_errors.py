@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import ParseError
 
 import obstore.exceptions
-import urllib3.exceptions
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -71,7 +70,7 @@ _FATE_OF_STATUS = {
 }
 _OBSTORE_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 
-BROKEN_BODY = (ResponseStreamingError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
+BROKEN_BODY = (ResponseStreamingError, ConnectionError, TimeoutError)
 _TRANSIENT = (CredentialRetrievalError, HTTPClientError, ResponseParserError, ParseError, *BROKEN_BODY)
 
 
