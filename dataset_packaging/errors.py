@@ -50,6 +50,10 @@ class IndexDamaged(PackagingError):
     """A work file does not hold what was planned; the next manifest run rebuilds it."""
 
 
+class ReferenceUnusable(PackagingError):
+    """The sidecar family or schema file that a dataset must match cannot be read; nothing was compared."""
+
+
 class StoreError(PackagingError):
     """An object store did not do what was asked.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dataset_packaging.core.bucketing import BUCKETS, Bucket, bucket_ids
 from dataset_packaging.core.ledger import Ledger
+from dataset_packaging.core.reference import columns_of, find_differences
 from dataset_packaging.core.schema import IMAGE_COLUMN, PACKAGING_KEY, schema_differences
 
 CheckName = Literal[
@@ -81,6 +82,15 @@ class Finding:
 def find_schema_faults(expected: pa.Schema, actual: pa.Schema) -> list[str]:
     """Returns how the schema of a file differs from the declared one."""
     return schema_differences(expected, actual)
+
+
+def find_name_faults(expected: pa.Schema, actual: pa.Schema) -> list[str]:
+    """Returns how the names and types of a sidecar differ from the declared ones, with what was probably meant.
+
+    Where names and types agree: how order, null rules or encodings differ.
+    """
+    differences = find_differences(columns_of(expected), columns_of(actual))
+    return [difference.detail for difference in differences] or schema_differences(expected, actual)
 
 
 def find_storage_faults(metadata: "pa.parquet.FileMetaData") -> list[str]:

@@ -1,5 +1,6 @@
 """Parquet files in a store: small tables at once, shards as a stream of row groups."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,8 +32,18 @@ def read_table(stores: Stores, uri: str, columns: list[str] | None = None) -> pa
 
 
 def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False) -> pq.ParquetFile:
-    """Opens a file for reading by row groups: the footer is read now, pages when they are asked for."""
-    return pq.ParquetFile(stores.open(uri), page_checksum_verification=verify_checksums, pre_buffer=False)
+    """Opens a file for reading by row groups: the footer is read now, pages when they are asked for.
+
+    The object is closed when nothing refers to the returned file any more.
+    """
+    source = stores.open(uri)
+    try:
+        file = pq.ParquetFile(source, page_checksum_verification=verify_checksums, pre_buffer=False)
+    except BaseException:
+        source.close()
+        raise
+    weakref.finalize(file, source.close)
+    return file
 
 
 def read_matching(

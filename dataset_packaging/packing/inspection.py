@@ -17,13 +17,14 @@ from dataset_packaging.core.invariants import (
     Finding,
     find_meta_info_faults,
     find_misalignment,
+    find_name_faults,
     find_schema_faults,
     find_storage_faults,
     find_strays,
 )
 from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.receipts import ShardReceipt
-from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, PACKAGING_KEY, sidecar_schema
+from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, META_INFO_COLUMN, PACKAGING_KEY, sidecar_schema
 from dataset_packaging.errors import NotFound
 from dataset_packaging.io.parquet import open_parquet
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
@@ -112,13 +113,14 @@ def _read_side(
 ) -> list[str]:
     """Returns the sha256 that the sidecar tells of each image, in order."""
     file = open_parquet(stores, layout.sidecar_uri(bucket, task.receipt.number), verify_checksums=True)
-    table = file.read(columns=[*_ALIGNED, "meta_info"])
-    texts = table["meta_info"].to_pylist()
+    table = file.read(columns=[*_ALIGNED, META_INFO_COLUMN])
+    texts = table[META_INFO_COLUMN].to_pylist() if table.column_names.count(META_INFO_COLUMN) == 1 else []
     if task.side:
         declared = sidecar_schema(task.dataset.sidecar.extension_columns())
-        find("column_names", find_schema_faults(declared, file.schema_arrow) + find_storage_faults(file.metadata))
+        find("column_names", find_name_faults(declared, file.schema_arrow) + find_storage_faults(file.metadata))
         for name in _ALIGNED:
-            find("row_alignment", find_misalignment(main[name].to_pylist(), table[name].to_pylist(), name))
+            side = table[name].to_pylist() if table.column_names.count(name) == 1 else []
+            find("row_alignment", find_misalignment(main[name].to_pylist(), side, name))
         find("meta_info_json", find_meta_info_faults(texts))
     return [_sha256(text) for text in texts] if task.deep else []
 

@@ -35,7 +35,7 @@ from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.shards_step import pack_buckets, retry_rejected
 from dataset_packaging.packing.sidecars_step import write_sidecars
 from dataset_packaging.packing.status import read_bucket_status
-from dataset_packaging.packing.verify_step import check_buckets, check_manifest, verify_dataset
+from dataset_packaging.packing.verify_step import check_buckets, check_manifest, check_reference, verify_dataset
 
 BUCKET_KEYS: tuple[str, ...] = tuple(bucket.key for bucket in BUCKETS)
 """All 135 bucket keys, in order: the partitions of a dataset."""
@@ -125,6 +125,13 @@ class Pipeline:
     def check_sidecars(self, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
         """Checks the sidecars of buckets: findings by bucket key and check; empty lists where all holds."""
         return check_buckets(self._run, keys, SIDECAR_CHECKS)
+
+    def check_reference(self) -> list[Finding]:
+        """Checks that the sidecar columns match the dataset's reference; needs no plan and reads footers only.
+
+        Raises ReferenceUnusable where the reference cannot be read.
+        """
+        return check_reference(self._run)
 
     def check_ledger(self) -> list[Finding]:
         """Checks that every row has one fate."""

@@ -11,6 +11,7 @@ from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import Executor
 from dataset_packaging.packing.generation import Published, read_current
 from dataset_packaging.packing.lease import hold_lease
+from dataset_packaging.packing.reference import Reference, read_reference
 from dataset_packaging.packing.reports import Progress
 
 
@@ -33,6 +34,7 @@ class Run:
     layout: Layout = field(init=False)
     _stack: ExitStack = field(default_factory=ExitStack)
     _executor: Executor | None = None
+    _reference: Reference | None = None
 
     def __post_init__(self) -> None:
         dataset = self.dataset
@@ -50,6 +52,16 @@ class Run:
         """Closes the executor, if it was opened."""
         self._executor = None
         self._stack.close()
+
+    def reference(self) -> Reference | None:
+        """Returns what the sidecars must match, or None where the dataset names nothing; read once per run.
+
+        Raises ReferenceUnusable where it cannot be read.
+        """
+        uri = self.dataset.sidecar.reference
+        if self._reference is None and uri is not None:
+            self._reference = read_reference(self.stores, uri)
+        return self._reference
 
     def lease(self) -> AbstractContextManager[None]:
         """Returns the dataset's lease, to be held while anything is written."""

@@ -49,12 +49,17 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True)
 class SidecarState:
-    """A planned sidecar and what stands at its place; fields as in `ShardState`."""
+    """A planned sidecar and what stands at its place; fields as in `ShardState`.
+
+    Attributes:
+        present: whether there is an object, be it the right one or not.
+    """
 
     shard: PlannedShard
     fingerprint: str
     receipt: SidecarReceipt | None
     problem: str
+    present: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +176,30 @@ def _sidecar_state(
 ) -> SidecarState:
     shard = state.shard
     if state.problem or state.receipt is None:
-        return SidecarState(shard, "", None, f"the main shard is not done: {state.problem}")
+        return SidecarState(shard, "", None, f"the main shard is not done: {state.problem}", False)
     fingerprint = sidecar_fingerprint(dataset, shard, state.fingerprint, state.receipt.object.sha256)
     info = objects.get(layout.sidecar_uri(shard.bucket, shard.number))
     receipt_uri = layout.sidecar_receipt_uri(shard.bucket, shard.number)
+
+    def found(receipt: SidecarReceipt | None, problem: str) -> SidecarState:
+        return SidecarState(shard, fingerprint, receipt, problem, info is not None)
+
     try:
         receipt = decode_sidecar_receipt(stores.get(receipt_uri))
     except NotFound:
-        return SidecarState(shard, fingerprint, None, "not written yet" if info is None else "its receipt is missing")
+        return found(None, "not written yet" if info is None else "its receipt is missing")
     if receipt is None:
-        return SidecarState(shard, fingerprint, None, "its receipt cannot be read")
+        return found(None, "its receipt cannot be read")
     if info is None:
-        return SidecarState(shard, fingerprint, receipt, "the object is missing")
+        return found(receipt, "the object is missing")
     stamped = _same_object(stores, info, receipt.object)
     if stamped is None:
-        return SidecarState(shard, fingerprint, receipt, "the object is not the one of its receipt")
+        return found(receipt, "the object is not the one of its receipt")
     if receipt.fingerprint != fingerprint:
-        return SidecarState(shard, fingerprint, receipt, "its shard, planned values or settings have changed")
+        return found(receipt, "its shard, planned values or settings have changed")
     if restamp and stamped != receipt.object:
         stores.put(receipt_uri, encode_receipt(replace(receipt, object=stamped)))
-    return SidecarState(shard, fingerprint, receipt, "")
+    return found(receipt, "")
 
 
 def iter_receipts(

@@ -15,6 +15,7 @@ from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.inspection import InspectTask, inspect_shard
 from dataset_packaging.packing.ledger_step import read_ledger
 from dataset_packaging.packing.manifest_step import damaged_files
+from dataset_packaging.packing.reference import find_reference_faults
 from dataset_packaging.packing.reports import StageClock, VerifyReport
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import BucketStatus, is_shard_name, read_bucket_status
@@ -24,11 +25,13 @@ def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     """Checks everything that landed against plan, receipts and contract; every finding names bucket and shard."""
     clock = StageClock("verify", "shards", run.progress)
     current = run.require_current()
+    reference_findings = check_reference(run)
     findings = [
         Finding("work_files", None, None, f"{uri} is missing or damaged; run pack again: it is rebuilt")
         for uri in damaged_files(run, current)
     ]
     findings += check_manifest(run, current)
+    findings += reference_findings
     buckets = list(dict.fromkeys(shard.bucket for shard in current.shards))
     statuses = [
         read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket)) for bucket in buckets
@@ -69,6 +72,18 @@ def check_manifest(run: Run, current: Published) -> list[Finding]:
     return findings
 
 
+def check_reference(run: Run, bucket: str | None = None) -> list[Finding]:
+    """Checks that the dataset's sidecar columns match its reference, if it names one.
+
+    The sidecars that landed are held against the declared columns one by one (see `inspect_shard`), so that a fault of
+    all of them is told once here.
+    """
+    reference = run.reference()
+    if reference is None:
+        return []
+    return [Finding("column_names", bucket, None, fault) for fault in find_reference_faults(run.dataset, reference)]
+
+
 def check_states(run: Run, status: BucketStatus, *, main: bool, side: bool) -> list[Finding]:
     """Checks that each planned shard (and sidecar) is durable and whole, numbered without a gap, and alone."""
     key = status.bucket.key
@@ -103,7 +118,7 @@ def inspect_buckets(
 ) -> tuple[list[Finding], int, int, int]:
     """Looks into every durable shard; returns findings, shards, rows and hashed bytes."""
     tasks = [
-        InspectTask(run.dataset, state.receipt, main, side and not sidecar.problem, deep)
+        InspectTask(run.dataset, state.receipt, main, side and sidecar.present, deep)
         for status in statuses
         for state, sidecar in zip(status.shards, status.sidecars, strict=True)
         if state.receipt is not None and not state.problem
@@ -135,6 +150,8 @@ def check_buckets(
     clock = StageClock("verify", "shards", run.progress)
     findings = [finding for status in statuses for finding in check_states(run, status, main=main, side=side)]
     findings += inspect_buckets(run, statuses, clock, main=main, side=side, deep=False)[0]
+    if side:
+        findings += [finding for key in keys for finding in check_reference(run, key)]
     result: dict[str, dict[CheckName, list[Finding]]] = {key: {check: [] for check in checks} for key in keys}
     for finding in findings:
         if finding.bucket in result and finding.check in result[finding.bucket]:
