@@ -71,6 +71,14 @@ def read_matching(
             yield file.read_row_group(number, columns=columns)
 
 
+def iter_batches(
+    file: pq.ParquetFile, columns: list[str] | None = None, rows: int = 1 << 16
+) -> Iterator[pa.RecordBatch]:
+    """Yields batches of at most `rows` rows; none for a file without row groups, where Arrow itself raises."""
+    if file.metadata.num_row_groups:
+        yield from file.iter_batches(rows, columns=columns)
+
+
 def _leaf_position(file: pq.ParquetFile, field_position: int) -> int:
     name = file.schema_arrow.field(field_position).name
     paths = [file.metadata.schema.column(leaf).path for leaf in range(file.metadata.num_columns)]

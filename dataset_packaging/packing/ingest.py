@@ -123,7 +123,8 @@ def ingest_block(task: IngestTask) -> IngestReport:
     TransientStoreError where the store is down.
     """
     stores = shared_stores(StorageConfig.of(task.dataset))
-    mapper = RecordMapper(task.dataset.mapping, task.dataset.sidecar.extension_columns())
+    dataset = task.dataset
+    mapper = RecordMapper(dataset.mapping, dataset.sidecar.extension_columns(), dataset.images.dimensions)
     corrections = read_corrections(stores, task.corrections_uri)
     cache = ProbeCache.read(stores, task.prior_parts, task.retry_reasons)
     reader = BlockReader(stores, task.block)

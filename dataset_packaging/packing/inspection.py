@@ -26,7 +26,7 @@ from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.receipts import ShardReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, META_INFO_COLUMN, PACKAGING_KEY, sidecar_schema
 from dataset_packaging.errors import NotFound
-from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.io.parquet import iter_batches, open_parquet
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 
 _ALIGNED = ("image_key", "s3_image_path", "width", "height", "is_rgba")
@@ -142,7 +142,7 @@ def _hash_images(
 ) -> int:
     file = open_parquet(stores, layout.shard_uri(bucket, number), verify_checksums=True)
     row = size = 0
-    for batch in file.iter_batches(_DEEP_BATCH_ROWS, columns=[IMAGE_COLUMN]):
+    for batch in iter_batches(file, [IMAGE_COLUMN], _DEEP_BATCH_ROWS):
         for image in batch.column(0):
             data = image.as_buffer()
             size += data.size

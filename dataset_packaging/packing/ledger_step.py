@@ -9,7 +9,7 @@ import pyarrow as pa
 from dataset_packaging.core.bucketing import BUCKETS, Bucket
 from dataset_packaging.core.ledger import UNBUCKETED, Ledger, LedgerLine
 from dataset_packaging.errors import NotFound
-from dataset_packaging.io.parquet import open_parquet, write_table
+from dataset_packaging.io.parquet import iter_batches, open_parquet, write_table
 from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.manifest_step import read_tombstones
 from dataset_packaging.packing.run import Run
@@ -105,7 +105,7 @@ def _unbucketed_line(run: Run, current: Published) -> LedgerLine:
 
 def _batches(run: Run, uri: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     try:
-        yield from open_parquet(run.stores, uri).iter_batches(columns=columns)
+        yield from iter_batches(open_parquet(run.stores, uri), columns)
     except NotFound:
         return
 
@@ -113,5 +113,5 @@ def _batches(run: Run, uri: str, columns: list[str]) -> Iterator[pa.RecordBatch]
 def iter_rejects(run: Run) -> Iterator[dict[str, object]]:
     """Yields the rows of all public reject lists, duplicates included. Memory is bounded by a batch."""
     for info in run.stores.list(run.layout.rejects_prefix):
-        for batch in open_parquet(run.stores, info.uri).iter_batches():
+        for batch in iter_batches(open_parquet(run.stores, info.uri)):
             yield from batch.to_pylist()

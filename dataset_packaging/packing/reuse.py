@@ -19,7 +19,7 @@ from dataset_packaging.core.receipts import RejectedRow, ShardReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, PATH_COLUMN
 from dataset_packaging.errors import NotFound
 from dataset_packaging.imaging.verify import Verdict
-from dataset_packaging.io.parquet import open_parquet, read_table
+from dataset_packaging.io.parquet import iter_batches, open_parquet, read_table
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.fetch import CheckedImage, ImageChecker, WantedImage, checksum_mismatch
 
@@ -108,7 +108,7 @@ class OldShard:
 
 
 def _images(file: pq.ParquetFile) -> Iterator[memoryview]:
-    for batch in file.iter_batches(_BATCH_ROWS, columns=[IMAGE_COLUMN]):
+    for batch in iter_batches(file, [IMAGE_COLUMN], _BATCH_ROWS):
         for image in batch.column(0):
             yield memoryview(image.as_buffer())
 
