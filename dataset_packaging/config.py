@@ -356,15 +356,17 @@ def load_dataset(path: str | Path, environ: Mapping[str, str] | None = None) -> 
     return parse_dataset(text, str(path), path.absolute().parent, os.environ if environ is None else environ)
 
 
-def parse_dataset(text: str, source: str, folder: Path, environ: Mapping[str, str]) -> DatasetConfig:
+def parse_dataset(
+    text: str, source: str, folder: Path, environ: Mapping[str, str] | None = None
+) -> DatasetConfig:
     """Return the dataset that a YAML text describes, as if the text stood in `folder`.
 
-    Pure but for the time zone database.
+    Pure but for the time zone database, and the process's own environment where `environ` is not given.
 
     Raises:
         ConfigError: the text is wrong, see `load_dataset`.
     """
-    document = read_yaml(text, source, environ)
+    document = read_yaml(text, source, os.environ if environ is None else environ)
     if not isinstance(document.value, dict):
         raise ConfigError(f"{source}: expected fields such as name: and manifest:, got {document.value!r:.80}")
     try:
