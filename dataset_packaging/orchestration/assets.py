@@ -1,0 +1,201 @@
+"""The assets of one dataset: its source, its manifest, its shards and its sidecars."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.schema import MAIN_SCHEMA, sidecar_schema
+from dataset_packaging.orchestration import steps
+from dataset_packaging.orchestration.asset_checks import (
+    LEDGER_BALANCE,
+    MANIFEST_CHECKS,
+    REJECT_FRACTION,
+    SHARD_CHECKS,
+    SIDECAR_CHECKS,
+    CheckKind,
+    build_check_specs,
+)
+from dataset_packaging.orchestration.keys import DatasetKeys, build_bucket_partitions
+from dataset_packaging.orchestration.listeners import RunListener
+from dataset_packaging.orchestration.metadata import describe_columns
+from dataset_packaging.orchestration.progress import LogProgress, ProgressRelay
+from dataset_packaging.orchestration.resources import RayCluster, apply_s3_resource
+from dataset_packaging.orchestration.run_options import RunOptionsResource
+from dataset_packaging.orchestration.sources import read_source_version
+from dataset_packaging.orchestration.versions import code_version_of
+from dataset_packaging.packing.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class AssetParts:
+    """What distinguishes the three assets of a dataset from each other.
+
+    Attributes:
+        key: Of the asset.
+        upstream: Assets that it is made from.
+        checks: What is checked of it.
+        run_step: What materialises it.
+        description: For the UI.
+        kinds: For the UI, at most three.
+        metadata: Of the definition.
+        partitioned: Whether it has a partition for each bucket.
+    """
+
+    key: dg.AssetKey
+    upstream: Sequence[dg.AssetKey]
+    checks: Sequence[CheckKind]
+    run_step: Callable[[steps.Step], steps.StepEvents]
+    description: str
+    kinds: set[str]
+    metadata: dict[str, dg.MetadataValue]
+    partitioned: bool = True
+
+
+def build_assets(
+    dataset: DatasetConfig, listeners: tuple[RunListener, ...] = ()
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Build the assets of a dataset, in the order of their lineage; pure: nothing is read before a step runs.
+
+    Args:
+        dataset: Which one.
+        listeners: Hear of every step, beside the run's log.
+    """
+    with warnings.catch_warnings():
+        # Backfill policies and checks with partitions are young in Dagster: its version is pinned, and tests hold them.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        assets: list[dg.AssetsDefinition | dg.AssetSpec] = [_build_source(dataset)]
+        if dataset.sidecar.reference is not None:
+            assets.append(_build_reference(dataset, dataset.sidecar.reference))
+        return [*assets, *(_build_asset(dataset, parts, listeners) for parts in _asset_parts(dataset))]
+
+
+def _asset_parts(dataset: DatasetConfig) -> tuple[AssetParts, ...]:
+    keys = DatasetKeys(dataset.name)
+    store = "s3" if dataset.output_prefix.startswith("s3://") else "file"
+    reference = [keys.reference] if dataset.sidecar.reference is not None else []
+    main = describe_columns(MAIN_SCHEMA)
+    side = describe_columns(sidecar_schema(dataset.sidecar.extension_columns()))
+    return (
+        AssetParts(
+            key=keys.manifest,
+            upstream=[keys.source],
+            checks=MANIFEST_CHECKS,
+            run_step=steps.build_manifest,
+            description="Index of all rows by bucket, and the plan of the shards; one published generation.",
+            kinds={"jsonl", "ray", store},
+            metadata={"dagster/uri": dg.MetadataValue.text(dataset.work_prefix)},
+            partitioned=False,
+        ),
+        AssetParts(
+            key=keys.shards,
+            upstream=[keys.manifest],
+            checks=(*SHARD_CHECKS, REJECT_FRACTION, LEDGER_BALANCE),
+            run_step=steps.write_shards,
+            description="Parquet shards with the original bytes of every verified image, a partition for each bucket.",
+            kinds={"parquet", "ray", store},
+            metadata={"dagster/uri": dg.MetadataValue.text(dataset.output_prefix), "dagster/column_schema": main},
+        ),
+        AssetParts(
+            key=keys.sidecars,
+            upstream=[keys.shards, *reference],
+            checks=SIDECAR_CHECKS,
+            run_step=steps.write_sidecars,
+            description="Everything known about each row of a shard but its image, row by row beside it.",
+            kinds={"parquet", store},
+            metadata={"dagster/uri": dg.MetadataValue.text(dataset.sidecar_prefix), "dagster/column_schema": side},
+        ),
+    )
+
+
+def _build_asset(dataset: DatasetConfig, parts: AssetParts, listeners: tuple[RunListener, ...]) -> dg.AssetsDefinition:
+    partitions = build_bucket_partitions() if parts.partitioned else None
+    code_version = code_version_of(dataset)
+
+    @dg.asset(
+        key=parts.key,
+        deps=parts.upstream,
+        check_specs=build_check_specs(parts.key, parts.checks, partitions),
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions else None,
+        pool=pool_of(dataset),
+        code_version=code_version,
+        group_name=dataset.name,
+        kinds=parts.kinds,
+        description=_describe(dataset, parts.description),
+        owners=list(dataset.owners),
+        tags=dataset.tags,
+        metadata={**parts.metadata, **_attributes(dataset)},
+    )
+    def run(
+        context: dg.AssetExecutionContext, ray_cluster: RayCluster, s3: S3Resource, run_options: RunOptionsResource
+    ) -> steps.StepEvents:
+        reached = apply_s3_resource(dataset, s3)
+        progress = ProgressRelay((LogProgress(context.log), *listeners))
+        with Pipeline(reached, ray_cluster.open_executor, progress, context.run.run_id) as pipeline:
+            yield from parts.run_step(
+                steps.Step(context, reached, pipeline, run_options.to_options(), code_version, listeners)
+            )
+
+    return run
+
+
+def pool_of(dataset: DatasetConfig) -> str:
+    """Return the pool that lets only one run at a time work on the dataset; pure."""
+    return f"dataset_{dataset.name}"
+
+
+def _build_source(dataset: DatasetConfig) -> dg.AssetsDefinition:
+    keys = DatasetKeys(dataset.name)
+
+    @dg.multi_observable_source_asset(  # type: ignore[untyped-decorator]
+        name=f"{dataset.name}__source",
+        specs=[
+            dg.AssetSpec(
+                keys.source,
+                group_name=dataset.name,
+                kinds={"jsonl"},
+                description="The manifest files as they are found. Observe them to see whether they changed.",
+                owners=list(dataset.owners),
+                tags=dataset.tags,
+                metadata={"manifest": dg.MetadataValue.json(list(dataset.manifest)), **_attributes(dataset)},
+            )
+        ],
+    )
+    def observe(s3: S3Resource) -> dg.ObserveResult:
+        version = read_source_version(apply_s3_resource(dataset, s3))
+        return dg.ObserveResult(
+            asset_key=keys.source,
+            data_version=dg.DataVersion(version.digest),
+            metadata={"files": version.file_count, "bytes": version.size_bytes},
+        )
+
+    observable: dg.AssetsDefinition = observe
+    return observable
+
+
+def _build_reference(dataset: DatasetConfig, reference: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        DatasetKeys(dataset.name).reference,
+        group_name=dataset.name,
+        kinds={"parquet"},
+        description="Sidecars whose first-level names and types those of this dataset must match.",
+        metadata={"dagster/uri": reference},
+    )
+
+
+def _describe(dataset: DatasetConfig, description: str) -> str:
+    return f"{dataset.description}\n\n{description}" if dataset.description else description
+
+
+def _attributes(dataset: DatasetConfig) -> dict[str, dg.MetadataValue]:
+    stated = {
+        "dataset YAML": dg.MetadataValue.path(dataset.source) if dataset.source else None,
+        "licence": dg.MetadataValue.text(dataset.licence) if dataset.licence else None,
+        "confidentiality": dg.MetadataValue.text(dataset.confidentiality) if dataset.confidentiality else None,
+    }
+    return {name: value for name, value in stated.items() if value is not None}

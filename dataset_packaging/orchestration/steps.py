@@ -1,0 +1,282 @@
+"""What the three steps of a run do: call the pipeline, then say bucket by bucket what came out."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import dagster as dg
+
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.invariants import Finding
+from dataset_packaging.orchestration.asset_checks import (
+    LEDGER_BALANCE,
+    REJECT_FRACTION,
+    SHARD_CHECKS,
+    SIDECAR_CHECKS,
+    bucket_evaluations,
+    dataset_evaluation,
+    failed_buckets,
+    manifest_results,
+)
+from dataset_packaging.orchestration.bucket_events import (
+    finish_asset,
+    finish_checks,
+    read_failed_checks,
+    read_latest,
+    runs_later,
+    version_tags,
+)
+from dataset_packaging.orchestration.failures import buckets_failed, failures_explained
+from dataset_packaging.orchestration.keys import BUCKET_KEYS, DatasetKeys
+from dataset_packaging.orchestration.listeners import RunListener, StepReport
+from dataset_packaging.orchestration.metadata import (
+    describe_bucket_shards,
+    describe_bucket_sidecars,
+    describe_finding,
+    describe_manifest,
+    finite_float,
+)
+from dataset_packaging.orchestration.sources import read_source_version
+from dataset_packaging.orchestration.versions import manifest_version, shards_version, sidecars_version
+from dataset_packaging.packing.pipeline import MAX_ROUNDS, Pipeline
+from dataset_packaging.packing.reports import (
+    BucketShards,
+    BucketSidecars,
+    ManifestReport,
+    RunOptions,
+    ShardsReport,
+)
+
+_NO_SHARDS = BucketShards(0, 0, 0, 0, {}, 0, 0, 0, 0.0, ())
+_NO_SIDECARS = BucketSidecars(0, 0, 0, {}, None)
+
+StepEvent: TypeAlias = (
+    dg.AssetMaterialization
+    | dg.AssetCheckEvaluation
+    | dg.AssetCheckResult
+    | dg.MaterializeResult[None]
+    | dg.Output[None]
+)
+StepEvents: TypeAlias = Generator[StepEvent, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run over one dataset.
+
+    Attributes:
+        context: Dagster's.
+        dataset: What is packed.
+        pipeline: Does it.
+        options: Of this run.
+        code_version: Of the assets.
+        listeners: Hear of the step's report.
+    """
+
+    context: dg.AssetExecutionContext
+    dataset: DatasetConfig
+    pipeline: Pipeline
+    options: RunOptions
+    code_version: str
+    listeners: Sequence[RunListener] = ()
+
+    def finish(self, report: StepReport) -> None:
+        """Hand the report to the listeners."""
+        for listener in self.listeners:
+            listener.finish(report)
+
+    @property
+    def keys(self) -> DatasetKeys:
+        """Asset keys of the dataset."""
+        return DatasetKeys(self.dataset.name)
+
+
+def build_manifest(step: Step) -> StepEvents:
+    """Publish a generation, then check it. Repeating it is safe: an unchanged manifest keeps its generation.
+
+    Raises:
+        Failure: the manifest, its store or the workers failed; the message says how.
+    """
+    with failures_explained():
+        source = read_source_version(step.dataset)
+        report = step.pipeline.build_manifest(step.options)
+        findings = step.pipeline.check_manifest()
+    step.finish(report)
+    yield dg.MaterializeResult(
+        asset_key=step.keys.manifest,
+        metadata=describe_manifest(report),
+        data_version=dg.DataVersion(manifest_version(step.code_version, source.digest, step.options)),
+    )
+    yield from manifest_results(step.keys.manifest, findings)
+
+
+def write_shards(step: Step) -> StepEvents:
+    """Write the shards of the run's buckets, then check each. Repeating it writes only what is missing or damaged.
+
+    A bucket is marked as materialised only when all its shards are published. Where some are not, or a check fails, the
+    step fails at its end, so that it is what a retry repeats; since no later step runs then, the sidecars of all whole
+    buckets are written here, if the run was to write sidecars.
+
+    Raises:
+        Failure: buckets are not whole, rows are unaccounted for, or the store or the workers failed.
+    """
+    bucket_keys = list(step.context.partition_keys)
+    with failures_explained():
+        report = step.pipeline.pack_buckets(bucket_keys, step.options)
+    report = yield from _place_moved_rows(step, bucket_keys, report)
+    step.finish(report)
+    unpublished = _unpublished(report.buckets)
+    whole = [key for key in bucket_keys if key not in unpublished]
+    yield from _shard_materializations(step, whole, report)
+
+    with failures_explained():
+        found = step.pipeline.check_shards(bucket_keys)
+        unbalanced = step.pipeline.check_ledger()
+    bad = failed_buckets(SHARD_CHECKS, found)
+    filled = [key for key, bucket in report.buckets.items() if bucket.shards]
+    targets = read_latest(step.context.instance, step.keys.shards, bucket_keys)
+    judged = bucket_keys if bad or unpublished else filled
+    yield from bucket_evaluations(step.keys.shards, SHARD_CHECKS, found, judged, targets)
+    yield from _dataset_evaluations(step, unbalanced)
+
+    if unbalanced:
+        raise dg.Failure(
+            f"rows are lost or counted twice, nothing may be used: {describe_finding(unbalanced[0])}",
+            allow_retries=False,
+        )
+    if bad or unpublished:
+        if runs_later(step.context, step.keys.sidecars):
+            good = [key for key in whole if key not in bad]
+            blocked, bad_sidecars = yield from _sidecar_events(step, good, judge_all=True)
+            unpublished, bad = {**unpublished, **blocked}, {**bad, **bad_sidecars}
+        raise buckets_failed(unpublished, bad, len(bucket_keys))
+    yield from finish_checks(step.context)
+    yield finish_asset(step.keys.shards)
+
+
+def write_sidecars(step: Step) -> StepEvents:
+    """Write the sidecars of the run's buckets, then check each. Reads no image.
+
+    Buckets whose shards are not whole, or failed a check when they were last looked at, get none; the step writes all
+    others and then fails.
+
+    Raises:
+        Failure: buckets are blocked or failed a check, or the store failed.
+    """
+    bucket_keys = list(step.context.partition_keys)
+    shard_checks = [dg.AssetCheckKey(step.keys.shards, kind.name) for kind in SHARD_CHECKS]
+    failed = read_failed_checks(step.context.instance, shard_checks, bucket_keys)
+    blocked = {key: f"its shards failed {', '.join(checks)}: materialise them again" for key, checks in failed.items()}
+    good = [key for key in bucket_keys if key not in blocked]
+    unpublished, bad = yield from _sidecar_events(step, good, judge_all=bool(blocked))
+    if blocked or unpublished or bad:
+        raise buckets_failed(unpublished, {**blocked, **bad}, len(bucket_keys))
+    yield from finish_checks(step.context)
+    yield finish_asset(step.keys.sidecars)
+
+
+def _place_moved_rows(
+    step: Step, bucket_keys: Sequence[str], report: ShardsReport
+) -> Generator[StepEvent, None, ShardsReport]:
+    whole_dataset = len(bucket_keys) == len(BUCKET_KEYS)
+    options = replace(step.options, rewrite=False, rebuild=False)
+    for _ in range(MAX_ROUNDS):
+        with failures_explained():
+            if not step.pipeline.needs_another_round():
+                break
+            if not whole_dataset:
+                step.context.log.info(
+                    "Rows wait whose true size belongs to another bucket: materialise all partitions to place them."
+                )
+                break
+            step.context.log.info("Rows turned out to belong to other buckets: planning them into new shards there.")
+            source = read_source_version(step.dataset)
+            manifest = step.pipeline.build_manifest(options)
+            report = step.pipeline.pack_buckets(bucket_keys, options)
+        yield _manifest_materialization(step, manifest, manifest_version(step.code_version, source.digest, options))
+    return report
+
+
+def _manifest_materialization(step: Step, report: ManifestReport, version: str) -> dg.AssetMaterialization:
+    source = read_latest(step.context.instance, step.keys.source).get(None)
+    tags = version_tags(step.code_version, version, {step.keys.source: source})
+    return dg.AssetMaterialization(step.keys.manifest, metadata=describe_manifest(report), tags=tags)
+
+
+def _shard_materializations(step: Step, bucket_keys: Iterable[str], report: ShardsReport) -> StepEvents:
+    manifest = read_latest(step.context.instance, step.keys.manifest).get(None)
+    plan = manifest.data_version if manifest and manifest.data_version else ""
+    for key in bucket_keys:
+        bucket = report.buckets.get(key, _NO_SHARDS)
+        yield dg.AssetMaterialization(
+            step.keys.shards,
+            partition=key,
+            metadata=describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}"),
+            tags=version_tags(step.code_version, shards_version(plan, bucket), {step.keys.manifest: manifest}),
+        )
+
+
+def _sidecar_events(
+    step: Step, bucket_keys: Sequence[str], *, judge_all: bool
+) -> Generator[StepEvent, None, tuple[dict[str, str], dict[str, str]]]:
+    with failures_explained():
+        report = step.pipeline.write_sidecars(bucket_keys, step.options)
+    step.finish(report)
+    unpublished = {key: bucket.blocked for key, bucket in report.buckets.items() if bucket.blocked}
+    written = [key for key in bucket_keys if key not in unpublished]
+    yield from _sidecar_materializations(step, written, report.buckets)
+    with failures_explained():
+        found = step.pipeline.check_sidecars(written)
+    bad = failed_buckets(SIDECAR_CHECKS, found)
+    targets = read_latest(step.context.instance, step.keys.sidecars, written)
+    filled = [key for key in written if key in report.buckets and report.buckets[key].shards]
+    judged = written if judge_all or bad or unpublished else filled
+    yield from bucket_evaluations(step.keys.sidecars, SIDECAR_CHECKS, found, judged, targets)
+    return unpublished, bad
+
+
+def _sidecar_materializations(
+    step: Step, bucket_keys: Sequence[str], buckets: Mapping[str, BucketSidecars]
+) -> StepEvents:
+    shards = read_latest(step.context.instance, step.keys.shards, bucket_keys)
+    for key in bucket_keys:
+        version = shards.get(key)
+        known = version.data_version if version and version.data_version else ""
+        yield dg.AssetMaterialization(
+            step.keys.sidecars,
+            partition=key,
+            metadata=describe_bucket_sidecars(buckets.get(key, _NO_SIDECARS), f"{step.dataset.sidecar_prefix}/{key}"),
+            tags=version_tags(
+                step.code_version, sidecars_version(step.code_version, known), {step.keys.shards: version}
+            ),
+        )
+
+
+def _dataset_evaluations(step: Step, unbalanced: Sequence[Finding]) -> StepEvents:
+    with failures_explained():
+        ledger = step.pipeline.ledger()
+        exceeded = step.pipeline.check_reject_fraction()
+    total = ledger.total
+    fraction = {
+        "reject fraction": finite_float(ledger.rejected_fraction),
+        "limit": finite_float(step.dataset.images.max_rejected_fraction),
+    }
+    balance = {
+        "rows": dg.MetadataValue.int(total.rows),
+        "packed": dg.MetadataValue.int(total.packed),
+        "rejected": dg.MetadataValue.int(total.rejected_rows),
+        "duplicates": dg.MetadataValue.int(total.duplicates),
+        "pending": dg.MetadataValue.int(total.pending),
+    }
+    yield dataset_evaluation(step.keys.shards, REJECT_FRACTION, exceeded, fraction)
+    yield dataset_evaluation(step.keys.shards, LEDGER_BALANCE, unbalanced, balance)
+
+
+def _unpublished(buckets: Mapping[str, BucketShards]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for key, bucket in buckets.items():
+        if bucket.problems:
+            reasons[key] = bucket.problems[0]
+        elif bucket.pending:
+            reasons[key] = f"{bucket.pending} rows are pending"
+    return reasons

@@ -1,0 +1,230 @@
+"""Runs of a dataset's job: what is materialised, what is blocked, what a second run does again."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataset_packaging.orchestration.keys import BUCKET_KEYS, WHOLE_DATASET_TAGS
+from dataset_packaging_tests.orchestration.small_dataset import (
+    FIRST,
+    LAST,
+    SQUARE,
+    TALL,
+    WIDE,
+    SmallDataset,
+    evaluations,
+    failed_evaluations,
+    failure_text,
+    materialized,
+)
+
+RANGE = BUCKET_KEYS[BUCKET_KEYS.index(FIRST) : BUCKET_KEYS.index(LAST) + 1]
+
+
+def _damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(data)
+
+
+def _metadata(result: dg.ExecuteInProcessResult, key: dg.AssetKey, partition: str | None) -> dict[str, object]:
+    (event,) = [
+        event.materialization
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION
+        and (event.asset_key, event.partition) == (key, partition)
+    ]
+    return {name: getattr(value, "value", value) for name, value in event.metadata.items()}
+
+
+def test_a_run_over_a_range_materialises_every_bucket_of_it(small: SmallDataset, instance: dg.DagsterInstance):
+    result = small.run(instance)
+    assert result.success
+    assert materialized(result, small.keys.manifest) == [None]
+    assert materialized(result, small.keys.shards) == list(RANGE)
+    assert materialized(result, small.keys.sidecars) == list(RANGE)
+    assert failed_evaluations(result) == []
+    assert small.shard(SQUARE).exists()
+    assert small.sidecar(TALL).exists()
+
+
+def test_a_partition_alone_is_a_run_as_well(small: SmallDataset, instance: dg.DagsterInstance):
+    job = small.definitions().resolve_job_def(small.keys.job)
+    result = job.execute_in_process(instance=instance, partition_key=WIDE)
+    assert materialized(result, small.keys.shards) == [WIDE]
+    assert not small.shard(SQUARE).exists()
+
+
+def test_each_bucket_has_an_evaluation_of_each_check_tied_to_its_materialisation(
+    small: SmallDataset, instance: dg.DagsterInstance
+):
+    """DAG-11: the last evaluation of an asset must not stand for all partitions."""
+    result = small.run(instance)
+    found = {(e.asset_key.path[-1], e.check_name, e.partition) for e in evaluations(result)}
+    by_bucket = {
+        *(("shards", name) for name in ("schema", "bucket_membership", "rows_conserved", "contiguous_shards")),
+        *(("sidecars", name) for name in ("column_names", "row_alignment", "meta_info_json")),
+    }
+    whole = {
+        ("manifest", "rows_conserved"),
+        ("manifest", "unique_keys"),
+        ("shards", "reject_fraction"),
+        ("shards", "ledger_balance"),
+    }
+    assert found == {(*check, bucket) for check in by_bucket for bucket in (SQUARE, WIDE, TALL)} | {
+        (*check, None) for check in whole
+    }
+    targets = {e.target_materialization_data.run_id for e in evaluations(result) if e.partition}
+    assert targets == {result.run_id}
+
+
+def test_a_bad_bucket_blocks_its_own_sidecar_and_no_other(small: SmallDataset, instance: dg.DagsterInstance):
+    """DAG-03, DAG-07: a failed check stops what depends on the bad bucket, and nothing else."""
+    small.run(instance)
+    stray = small.shard(SQUARE).with_name("notes.txt")
+    stray.write_text("not a shard")
+    small.add(WIDE, 1)
+    small.add(SQUARE, 1)
+    result = small.run(instance)
+    assert not result.success
+    assert failed_evaluations(result) == [("shards", "contiguous_shards", SQUARE)]
+    assert materialized(result, small.keys.shards) == list(RANGE)
+    assert materialized(result, small.keys.sidecars) == [key for key in RANGE if key != SQUARE]
+    assert failure_text(result).startswith(
+        f"1 of {len(RANGE)} buckets are not whole, and have no new sidecars: {SQUARE}: "
+    )
+    assert "notes.txt" in failure_text(result)
+
+    stray.unlink()
+    retried = small.run(instance)
+    assert retried.success
+    assert materialized(retried, small.keys.sidecars) == list(RANGE)
+
+
+def test_every_bucket_of_a_failed_run_has_its_verdict(small: SmallDataset, instance: dg.DagsterInstance):
+    """Buckets without a verdict would show as failed executions beside the one that is bad."""
+    small.run(instance)
+    small.shard(SQUARE).with_name("notes.txt").write_text("not a shard")
+    result = small.run(instance)
+    judged = {e.partition for e in evaluations(result) if e.check_name == "schema"}
+    assert judged == set(RANGE)
+    assert {e.partition for e in evaluations(result) if e.check_name == "row_alignment"} == set(RANGE) - {SQUARE}
+
+
+def test_sidecars_alone_refuse_buckets_whose_shards_failed_a_check(small: SmallDataset, instance: dg.DagsterInstance):
+    """DAG-03: blocking holds in its own run only, so that the step itself must refuse."""
+    small.run(instance)
+    small.shard(SQUARE).with_name("notes.txt").write_text("not a shard")
+    small.run(instance, assets=[small.keys.shards])
+    result = small.run(instance, assets=[small.keys.sidecars])
+    assert not result.success
+    assert materialized(result, small.keys.sidecars) == [key for key in RANGE if key != SQUARE]
+    assert "its shards failed contiguous_shards" in failure_text(result)
+
+
+def test_a_shard_that_cannot_be_packed_leaves_its_bucket_unmaterialised(
+    small: SmallDataset, instance: dg.DagsterInstance
+):
+    """DAG-07: of several buckets in one run only the failed one fails, and a retry does it alone."""
+    blocker = small.shard(SQUARE)
+    blocker.mkdir(parents=True)
+    result = small.run(instance)
+    assert not result.success
+    assert f"buckets are not whole, and have no new sidecars: {SQUARE}: " in failure_text(result)
+    assert materialized(result, small.keys.shards) == [key for key in RANGE if key != SQUARE]
+    assert materialized(result, small.keys.sidecars) == [key for key in RANGE if key != SQUARE]
+    written = {bucket: small.shard(bucket).stat().st_mtime_ns for bucket in (WIDE, TALL)}
+
+    blocker.rmdir()
+    retried = small.run(instance)
+    assert retried.success
+    assert {bucket: small.shard(bucket).stat().st_mtime_ns for bucket in written} == written
+    assert _metadata(retried, small.keys.shards, SQUARE)["shards written"] == 1
+    assert _metadata(retried, small.keys.shards, WIDE)["shards written"] == 0
+
+
+def test_a_damaged_shard_is_rebuilt_by_the_next_run(small: SmallDataset, instance: dg.DagsterInstance):
+    small.run(instance)
+    whole = small.shard(WIDE).read_bytes()
+    _damage(small.shard(WIDE))
+    result = small.run(instance)
+    assert result.success
+    assert small.shard(WIDE).read_bytes() == whole
+    assert _metadata(result, small.keys.shards, SQUARE)["shards written"] == 0
+
+
+def test_too_many_rejects_fail_their_check_and_block_nothing(small: SmallDataset, instance: dg.DagsterInstance):
+    (name,) = small.add(SQUARE, 1)
+    picture = small.folder / "images" / name
+    picture.write_bytes(picture.read_bytes()[:60])
+    small.manifest.write_text(small.manifest.read_text().replace(f'"{name}"', f'"{name}", "width": 48, "height": 48'))
+    result = small.run(instance)
+    assert result.success
+    assert failed_evaluations(result) == [("shards", "reject_fraction", None)]
+    assert materialized(result, small.keys.sidecars) == list(RANGE)
+
+
+def test_empty_buckets_are_materialised_as_such(small: SmallDataset, instance: dg.DagsterInstance):
+    result = small.run(instance)
+    empty = _metadata(result, small.keys.shards, "0_512/7059")
+    assert (empty["dagster/row_count"], empty["empty"]) == (0, True)
+    full = _metadata(result, small.keys.shards, SQUARE)
+    assert (full["dagster/row_count"], full["empty"], full["shards"]) == (2, False, 1)
+
+
+def test_a_manifest_that_is_missing_fails_with_one_line(small: SmallDataset, instance: dg.DagsterInstance):
+    small.manifest.unlink()
+    result = small.run(instance)
+    assert not result.success
+    assert str(small.manifest) in failure_text(result)
+    assert materialized(result, small.keys.shards) == []
+
+
+def test_rows_in_the_wrong_bucket_move_within_a_run_over_all_buckets(tmp_path: Path, instance: dg.DagsterInstance):
+    small = SmallDataset(tmp_path)
+    small.add(WIDE, 3, width=48, height=48)
+    result = small.run(instance, BUCKET_KEYS[0], BUCKET_KEYS[-1])
+    assert result.success, failure_text(result)
+    assert _metadata(result, small.keys.shards, WIDE)["dagster/row_count"] == 3
+    assert _metadata(result, small.keys.shards, SQUARE)["dagster/row_count"] == 0
+    assert materialized(result, small.keys.manifest) == [None, None]
+    status = instance.get_latest_data_version_record(small.keys.manifest)
+    assert status is not None
+
+
+def test_a_run_over_some_buckets_leaves_moved_rows_to_the_next_full_one(tmp_path: Path, instance: dg.DagsterInstance):
+    small = SmallDataset(tmp_path)
+    small.add(WIDE, 3, width=48, height=48)
+    result = small.run(instance)
+    assert result.success
+    assert materialized(result, small.keys.manifest) == [None]
+    assert _metadata(result, small.keys.shards, SQUARE)["moved"] == 3
+
+
+def test_a_trial_run_takes_only_the_first_rows(small: SmallDataset, instance: dg.DagsterInstance):
+    result = small.run(instance, options={"limit_rows": 1})
+    assert result.success
+    assert _metadata(result, small.keys.manifest, None)["planned rows"] == 1
+
+
+@pytest.mark.parametrize("rejects", [3, 300])
+def test_events_do_not_grow_with_the_rows(tmp_path: Path, instance: dg.DagsterInstance, rejects: int):
+    """DAG-09: a log line or metadata per reject fills the event log."""
+    small = SmallDataset(tmp_path, yaml="images: {max_rejected_fraction: 1}\n")
+    small.add(SQUARE, 1)
+    for number in range(rejects):
+        small.add_line({"s3_image_path": f"missing_{number}.png", "width": 48, "height": 48})
+    result = small.run(instance, SQUARE, SQUARE)
+    assert result.success
+    assert _metadata(result, small.keys.shards, SQUARE)["rejected"] == rejects
+    records = instance.get_records_for_run(result.run_id).records
+    assert len(records) < 80
+    assert max(len(str(record.event_log_entry)) for record in records) < 40_000
+
+
+def test_the_whole_dataset_is_one_range(small: SmallDataset):
+    assert {
+        "dagster/asset_partition_range_start": BUCKET_KEYS[0],
+        "dagster/asset_partition_range_end": BUCKET_KEYS[-1],
+    } == WHOLE_DATASET_TAGS
