@@ -1,0 +1,74 @@
+"""One dataset YAML as Dagster definitions: assets, checks, the job that packs it, and what starts that job."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from dataset_packaging.config import DatasetConfig, parse_dataset
+from dataset_packaging.orchestration.assets import build_assets
+from dataset_packaging.orchestration.keys import DATASET_TAG, DatasetKeys
+from dataset_packaging.orchestration.listeners import RunListener
+from dataset_packaging.orchestration.schedules import build_change_sensor, build_schedule
+
+
+class PackagedDataset(dg.Component, dg.Model, dg.Resolvable):
+    """One image dataset, packed into verified, bucketed Parquet shards.
+
+    Its attributes are the fields of the dataset YAML. Makes the assets `<name>/manifest`, `<name>/shards` and
+    `<name>/sidecars` (a partition for each of the 135 buckets), their checks, the job `package_<name>`, and its
+    schedule or sensor where the YAML has one. The code location must offer the resources `ray_cluster`, `s3` and
+    `run_options`.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    dataset: DatasetConfig
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """Return the dataset model: it is the schema of the attributes."""
+        return DatasetConfig
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "PackagedDataset":
+        """Build the component from the attributes of a `defs.yaml`; relative paths are relative to its folder.
+
+        Raises:
+            ConfigError: the attributes are not a dataset.
+        """
+        stated = attributes.model_dump(mode="json", by_alias=True, exclude_unset=True) if attributes else {}
+        resolved: Any = context.resolution_context.resolve_value(stated, as_type=dict[str, Any])
+        folder = Path(context.path)
+        text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+        return cls(dataset=parse_dataset(text, str(folder / "defs.yaml"), folder))
+
+    def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
+        """Build the definitions; pure: nothing is read before a step runs."""
+        return build_dataset_definitions(self.dataset)
+
+
+def build_dataset_definitions(dataset: DatasetConfig, listeners: tuple[RunListener, ...] = ()) -> dg.Definitions:
+    """Build the definitions of one dataset; pure.
+
+    Args:
+        dataset: Which one.
+        listeners: Hear of runs in this process, beside the run's log.
+    """
+    keys = DatasetKeys(dataset.name)
+    job = dg.define_asset_job(
+        keys.job,
+        selection=dg.AssetSelection.assets(keys.manifest, keys.shards, keys.sidecars),
+        description=f"Packs {dataset.name}: manifest, shards and sidecars. Repeating it writes only what is missing.",
+        tags={DATASET_TAG: dataset.name},
+    )
+    schedules: Sequence[dg.ScheduleDefinition] = (
+        [build_schedule(dataset, dataset.schedule, job)] if dataset.schedule else []
+    )
+    sensors: Sequence[dg.SensorDefinition] = (
+        [build_change_sensor(dataset, job)] if dataset.trigger == "on_change" else []
+    )
+    return dg.Definitions(assets=build_assets(dataset, listeners), jobs=[job], schedules=schedules, sensors=sensors)
