@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dataset_packaging_tests.servers import ceph_rgw
 from dataset_packaging_tests.servers.s3_server import S3Endpoint
 from dataset_packaging_tests.servers.seaweedfs import SeaweedServer
 
@@ -33,11 +34,42 @@ def s3_bucket(s3_server: S3Endpoint) -> str:
 @pytest.fixture
 def s3_environ(s3_server: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Set the AWS variables of this process, and of those it starts: the real server, its region and its admin."""
-    environ = s3_server.admin.environ() | {
-        "AWS_ENDPOINT_URL": s3_server.endpoint,
-        "AWS_REGION": s3_server.region,
-        "AWS_DEFAULT_REGION": s3_server.region,
+    return _set_environ(s3_server, monkeypatch)
+
+
+def _set_environ(server: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    environ = server.admin.environ() | {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_REGION": server.region,
+        "AWS_DEFAULT_REGION": server.region,
     }
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     return environ
+
+
+@pytest.fixture(scope="session")
+def rgw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
+    """Ceph's gateway: keys exactly as given, listings in byte order, sessions of seconds."""
+    if not ceph_rgw.is_installed():
+        pytest.skip("Ceph is not installed: apt-get install --no-install-recommends ceph-mon ceph-osd radosgw")
+    server = ceph_rgw.CephRgw(tmp_path_factory.mktemp("rgw"))
+    try:
+        server.start()
+        yield server.endpoint
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def rgw_bucket(rgw_server: S3Endpoint) -> str:
+    """A bucket of Ceph's gateway that nobody has used."""
+    name = f"test-{next(_BUCKET_NUMBERS)}"
+    rgw_server.client().create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def rgw_environ(rgw_server: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """As `s3_environ`, for Ceph's gateway."""
+    return _set_environ(rgw_server, monkeypatch)

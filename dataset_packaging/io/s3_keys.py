@@ -1,5 +1,6 @@
 """How S3 URIs and keys are spelled, and which keys which client can say."""
 
+import posixpath
 import re
 
 from dataset_packaging.errors import UnsupportedKey
@@ -55,6 +56,11 @@ def obstore_can_say(key: str) -> bool:
 def is_plain(key: str) -> bool:
     """Tell whether every store keeps this key as it is; some compatible ones fold `//`, `\\` and the like. Pure."""
     return obstore_can_say(key) and "\\" not in key
+
+
+def folded_key(key: str) -> str:
+    """Spell a key the way stores with folders underneath do: no empty or dot parts, slashes for backslashes. Pure."""
+    return posixpath.normpath("/" + key.replace("\\", "/")).lstrip("/")
 
 
 def split_output_uri(uri: str) -> tuple[str, str]:

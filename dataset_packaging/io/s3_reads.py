@@ -8,7 +8,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store as ObjectClient
 
 from dataset_packaging.io.s3_errors import Failure, Fate, RequestFailed, failure_of_boto, failure_of_obstore
-from dataset_packaging.io.s3_keys import is_plain
+from dataset_packaging.io.s3_keys import folded_key
 from dataset_packaging.io.s3_session import BotoClient, is_aws
 
 if TYPE_CHECKING:
@@ -90,22 +90,26 @@ def read_by_boto(client: BotoClient, bucket: str, key: str, span: Span | None, t
     return Body(data, unquoted(answer["ETag"]))
 
 
-def require_own_key(client: BotoClient, bucket: str, key: str) -> None:
-    """Refuse an odd key that a compatible store answers for with another object: its listing has the truth.
+def require_own_key(client: BotoClient, bucket: str, key: str, tag: str) -> None:
+    """Refuse an odd key that a compatible store takes for another one: then the folded key names the same object.
 
     Real S3 keeps every key as it is, and plain keys are safe everywhere: neither costs a request. An identity that may
-    not list is taken at its word.
+    not look at the folded key is taken at its word.
+
+    Args:
+        tag: Of the object that the store answered with.
 
     Raises:
-        RequestFailed: the listing does not have the key.
+        RequestFailed: the store folds this key.
     """
-    if is_plain(key) or is_aws(client.meta.endpoint_url):
+    folded = folded_key(key)
+    if folded in ("", key) or is_aws(client.meta.endpoint_url):
         return
     try:
-        page = client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+        other = client.head_object(Bucket=bucket, Key=folded)
     except Exception as error:
-        if failure_of_boto(error).fate is Fate.DENIED:
+        if failure_of_boto(error).fate in (Fate.DENIED, Fate.NOT_FOUND, Fate.PERMANENT):
             return
         raise
-    if not any(each["Key"] == key for each in page.get("Contents", ())):
-        raise RequestFailed(Failure(Fate.PERMANENT, "this store keeps the object under another key"))
+    if unquoted(other["ETag"]) == tag:
+        raise RequestFailed(Failure(Fate.PERMANENT, f"this store takes the key for {folded!r}"))

@@ -103,7 +103,7 @@ class S3Store:
                         raise
                 self._counts.add("get")
             found = read_by_boto(access.client(), bucket, key, span, tag)
-            require_own_key(access.client(), bucket, key)
+            require_own_key(access.client(), bucket, key, found.tag)
             return found
 
         body = self._send(uri, "s3:GetObject", attempt, "get")
@@ -115,8 +115,9 @@ class S3Store:
 
         def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
             answer = access.client().head_object(Bucket=bucket, Key=key)
-            require_own_key(access.client(), bucket, key)
-            return ObjectInfo(uri, answer["ContentLength"], unquoted(answer["ETag"]))
+            info = ObjectInfo(uri, answer["ContentLength"], unquoted(answer["ETag"]))
+            require_own_key(access.client(), bucket, key, info.tag)
+            return info
 
         return self._send(uri, "s3:GetObject", attempt, "head")
 
@@ -163,8 +164,8 @@ class S3Store:
         return self._put_if(uri, data, {"IfNoneMatch": "*"})
 
     def put_if_match(self, uri: str, data: Data, tag: str) -> ObjectInfo | None:
-        """See `Store.put_if_match`."""
-        return self._put_if(uri, data, {"IfMatch": f'"{tag}"'})
+        """See `Store.put_if_match`. The tag goes without quotes: S3 takes both, older Ceph only this."""
+        return self._put_if(uri, data, {"IfMatch": tag})
 
     def _put_if(self, uri: str, data: Data, condition: dict[str, str]) -> ObjectInfo | None:
         """Write under a condition. After a try whose reply was lost, the object that is there may be this very one."""

@@ -42,29 +42,34 @@ class S3Uploads:
         return part
 
     def complete(self, upload_id: str, parts: list[Part], size_bytes: int) -> ObjectInfo:
-        """Publish the object. After a lost reply the upload is gone and the object is there: then that is looked at."""
+        """Publish the object, and look at it. After a lost reply the upload may be gone because it was completed."""
         unsure = False
 
-        def attempt(client: BotoClient, at: dict[str, str]) -> ObjectInfo:
+        def attempt(client: BotoClient, at: dict[str, str]) -> None:
             nonlocal unsure
             try:
-                answer = client.complete_multipart_upload(**at, UploadId=upload_id, MultipartUpload={"Parts": parts})
-                return ObjectInfo(self.uri, size_bytes, unquoted(answer["ETag"]))
+                client.complete_multipart_upload(**at, UploadId=upload_id, MultipartUpload={"Parts": parts})
             except Exception as error:
                 failure = failure_of_boto(error)
-                if not (unsure and failure.code == "NoSuchUpload"):
-                    unsure = unsure or failure.fate is Fate.TRANSIENT
-                    raise
-            there = client.head_object(**at)
-            info = ObjectInfo(self.uri, there["ContentLength"], unquoted(there["ETag"]))
-            if info.size_bytes != size_bytes or not info.tag.endswith(f"-{len(parts)}"):
-                raise TransientStoreError(self.uri, "the upload is gone, and the object that is there is another one")
-            return info
+                if unsure and failure.code == "NoSuchUpload":
+                    return
+                unsure = unsure or failure.fate is Fate.TRANSIENT
+                raise
 
         try:
-            return self._send("s3:PutObject", attempt)
+            self._send("s3:PutObject", attempt)
+            info = self._send("s3:GetObject", self._look)
         except NotFound as error:
             raise TransientStoreError(self.uri, f"the upload was aborted meanwhile: {error.detail}") from error
+        if info.size_bytes != size_bytes or not info.tag.endswith(f"-{len(parts)}"):
+            raise TransientStoreError(
+                self.uri, f"{size_bytes} bytes were uploaded, and another object is there: {info}"
+            )
+        return info
+
+    def _look(self, client: BotoClient, at: dict[str, str]) -> ObjectInfo:
+        there = client.head_object(**at)
+        return ObjectInfo(self.uri, there["ContentLength"], unquoted(there["ETag"]))
 
     def abort(self, upload_id: str) -> None:
         """Throw the parts of an upload away; one that is gone is fine."""

@@ -51,7 +51,9 @@ class Request:
 Chooser = Callable[[Request], Fault | None]
 
 
-def random_faults(seed: int, shares: Mapping[Fault, float], only: Callable[[Request], bool] = lambda _: True) -> Chooser:
+def random_faults(
+    seed: int, shares: Mapping[Fault, float], only: Callable[[Request], bool] = lambda _: True
+) -> Chooser:
     """Break a share of the requests, decided by a seeded draw for each in order of arrival."""
     draw = random.Random(seed)
 

@@ -1,13 +1,11 @@
 """What tests know of a real S3 server, whichever it is."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import functools
+from dataclasses import dataclass
+from typing import Any
 
 import boto3
 import botocore.config
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,6 @@ class S3Endpoint:
     nobody: Credentials
     role_arn: str
     region: str = "us-east-1"
-    settings: "Mapping[str, object]" = field(default_factory=dict)
 
     @property
     def port(self) -> int:
@@ -49,22 +46,7 @@ class S3Endpoint:
 
     def client(self, service: str = "s3", credentials: Credentials | None = None, endpoint: str | None = None) -> Any:
         """Open a plain boto3 client, as `admin` unless told: how tests look at the server, past the code under test."""
-        who = credentials or self.admin
-        return boto3.session.Session().client(
-            service,
-            endpoint_url=endpoint or self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=who.access_key,
-            aws_secret_access_key=who.secret_key,
-            aws_session_token=who.token,
-            config=botocore.config.Config(
-                s3={"addressing_style": "path"},
-                parameter_validation=False,
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                retries={"mode": "standard", "total_max_attempts": 4},
-            ),
-        )
+        return _client(self, service, credentials or self.admin, endpoint or self.endpoint)
 
     def assume_role(self, policy: str, duration_s: int = 900) -> Credentials:
         """Let the server's own STS make credentials that an inline policy (JSON without spaces) narrows."""
@@ -72,3 +54,23 @@ class S3Endpoint:
             RoleArn=self.role_arn, RoleSessionName="test", DurationSeconds=duration_s, Policy=policy
         )["Credentials"]
         return Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
+
+
+@functools.cache
+def _client(server: S3Endpoint, service: str, who: Credentials, endpoint: str) -> Any:
+    """Open a client once for all tests: making one costs more than a hundred requests."""
+    return boto3.session.Session().client(
+        service,
+        endpoint_url=endpoint,
+        region_name=server.region,
+        aws_access_key_id=who.access_key,
+        aws_secret_access_key=who.secret_key,
+        aws_session_token=who.token,
+        config=botocore.config.Config(
+            s3={"addressing_style": "path"},
+            parameter_validation=False,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            retries={"mode": "standard", "total_max_attempts": 4},
+        ),
+    )
