@@ -8,6 +8,7 @@ from __future__ import annotations
 import os.path
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def absolute_uri(text: str, folder: Path | None) -> str:
@@ -70,3 +71,57 @@ def glob_expression(pattern: str) -> str:
         else:
             expression, rest = expression + re.escape(rest[0]), rest[1:]
     return expression
+
+
+_S3_URI = re.compile(r"s3[an]?://([A-Za-z0-9._-]+)/(.+)", re.DOTALL | re.IGNORECASE)
+_CANONICAL_S3_URI = re.compile(r"s3://[A-Za-z0-9._-]+/.", re.DOTALL)
+_HTTP_URI = re.compile(r"https?://([^/?#]*)/?([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL | re.IGNORECASE)
+_S3_HOST = re.compile(
+    r"(?:(?P<bucket>[a-z0-9._-]+)\.)?"
+    r"s3(?:-fips|-accelerate)?(?:\.dualstack)?(?:[.-](?:[a-z]{2}(?:-[a-z]+)+-[0-9]+|external-1))?"
+    r"\.amazonaws\.com(?:\.cn)?(?::443|:80)?"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|data:")
+
+
+def normalize_path(text: str, base_uri: str | None) -> str | None:
+    """Return the URI of an image as `s3://bucket/key` or `file:///path`, None if it names no place that can be read.
+
+    Pure, and never raises. Keys stay verbatim (`#`, `?`, `%20`, `//`, blanks, NFC and NFD). S3's own http(s) addresses,
+    virtual-host and path style, become `s3://`, their path percent-decoded, since addresses are encoded; a signature in
+    the query is dropped, a version of an object is refused.
+
+    Args:
+        text: an URI, an absolute local path, or a path relative to `base_uri`.
+        base_uri: ends in `/`; without it relative paths name no place.
+    """
+    if _CANONICAL_S3_URI.match(text):
+        return text
+    if match := _S3_URI.fullmatch(text):
+        return f"s3://{match.group(1)}/{match.group(2)}"
+    if match := _HTTP_URI.fullmatch(text):
+        return _s3_uri_of_address(match)
+    if text.startswith("file:///"):
+        return None if "\0" in text else text
+    if not text or _SCHEME.match(text):
+        return None
+    if text.startswith("/"):
+        return None if "\0" in text else f"file://{text}"
+    if base_uri is None or (base_uri.startswith("file:") and "\0" in text):
+        return None
+    return base_uri + text
+
+
+def _s3_uri_of_address(match: re.Match[str]) -> str | None:
+    host, path, query = match.groups()
+    s3_host = _S3_HOST.fullmatch(host.lower())
+    if s3_host is None or "versionid=" in (query or "").lower():
+        return None
+    bucket, key = s3_host.group("bucket"), path
+    if bucket is None:
+        bucket, _, key = path.partition("/")
+    try:
+        uri = f"s3://{bucket}/{unquote(key, errors='strict')}"
+    except UnicodeDecodeError:
+        return None
+    return uri if _CANONICAL_S3_URI.match(uri) else None
