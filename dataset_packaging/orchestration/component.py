@@ -1,18 +1,32 @@
 """One dataset YAML as Dagster definitions: assets, checks, the job that packs it, and what starts that job."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 from pydantic import BaseModel, ConfigDict
 
-from dataset_packaging.config import DatasetConfig, parse_dataset
+from dataset_packaging.config import DatasetConfig, dataset_json_schema, parse_dataset
 from dataset_packaging.orchestration.assets import build_assets
 from dataset_packaging.orchestration.keys import DATASET_TAG, DatasetKeys
 from dataset_packaging.orchestration.listeners import RunListener
 from dataset_packaging.orchestration.schedules import build_change_sensor, build_schedule
+
+
+class DatasetAttributes(dg.Model):
+    """The attributes of a `defs.yaml` as they stand there: any fields, with the schema of the dataset YAML.
+
+    They become a dataset only where the folder is known that relative paths are relative to.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the JSON Schema of the dataset YAML, which editors and `dg check yaml` use."""
+        return dataset_json_schema()
 
 
 class PackagedDataset(dg.Component, dg.Model, dg.Resolvable):
@@ -30,8 +44,8 @@ class PackagedDataset(dg.Component, dg.Model, dg.Resolvable):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        """Return the dataset model: it is the schema of the attributes."""
-        return DatasetConfig
+        """Return what Dagster reads the attributes with."""
+        return DatasetAttributes
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "PackagedDataset":
@@ -40,11 +54,10 @@ class PackagedDataset(dg.Component, dg.Model, dg.Resolvable):
         Raises:
             ConfigError: the attributes are not a dataset.
         """
-        stated = attributes.model_dump(mode="json", by_alias=True, exclude_unset=True) if attributes else {}
-        resolved: Any = context.resolution_context.resolve_value(stated, as_type=dict[str, Any])
+        stated = attributes.model_dump(by_alias=True) if attributes else {}
+        resolved = context.resolution_context.resolve_value(stated, as_type=dict[str, Any])
         folder = Path(context.path)
-        text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
-        return cls(dataset=parse_dataset(text, str(folder / "defs.yaml"), folder))
+        return cls(dataset=parse_dataset(json.dumps(resolved), str(folder / "defs.yaml"), folder))
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the definitions; pure: nothing is read before a step runs."""
