@@ -47,7 +47,8 @@ class SmallDataset:
         (folder / "images").mkdir(parents=True, exist_ok=True)
         self.manifest.touch()
         self.yaml.write_text(
-            f"name: {name}\nmanifest: {name}.jsonl\noutput_prefix: {name}_parquet\nmapping: {{base_uri: images/}}\n{yaml}"
+            f"name: {name}\nmanifest: {name}.jsonl\noutput_prefix: {name}_parquet\n"
+            f"mapping: {{base_uri: images/}}\n{yaml}"
         )
 
     def add(self, bucket: str, count: int = 2, **fields: object) -> list[str]:
