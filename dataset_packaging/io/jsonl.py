@@ -6,15 +6,15 @@ an error, never a shorter manifest. Only LF ends a line: captions may hold any o
 
 import gzip
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from io import BufferedReader, RawIOBase
 from typing import BinaryIO, Literal
 
 import zstandard
+from isal import igzip, isal_zlib
 
+from dataset_packaging.core.uris import glob_expression
 from dataset_packaging.errors import ManifestError, NotFound
 from dataset_packaging.io.store import ObjectInfo, Stores
 
@@ -29,6 +29,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _BOM = b"\xef\xbb\xbf"
+_IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # the stubs have an instance
+_DAMAGES = (EOFError, gzip.BadGzipFile, _IsalError, zstandard.ZstdError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class Block:
 def expand_sources(stores: Stores, patterns: Sequence[str]) -> list[SourceFile]:
     """Returns the files of a manifest: in the order of the list, those of a glob by key, each once.
 
-    `*`, `?` and `[...]` are wildcards that stay within one part of a path. A pattern that matches nothing may still be
-    the very name of an object. Raises ManifestError where nothing is found.
+    `*`, `?` and `[...]` are wildcards that stay within one part of a path, `**` is one that does not. A pattern that
+    matches nothing may still be the very name of an object. Raises ManifestError where nothing is found.
     """
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
@@ -88,12 +90,7 @@ def _matching(stores: Stores, pattern: str) -> list[ObjectInfo]:
     wildcard = re.search(r"[*?\[]", pattern)
     if wildcard is None:
         return []
-    matches = [re.compile(translate(part)).match for part in pattern.split("/")]
-
-    def fits(uri: str) -> bool:
-        parts = uri.split("/")
-        return len(parts) == len(matches) and all(match(part) for match, part in zip(matches, parts, strict=True))
-
+    fits = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
     return [info for info in stores.list(pattern[: wildcard.start()]) if fits(info.uri)]
 
 
@@ -152,7 +149,7 @@ class BlockReader:
             stream = _decompressed(file, self._block)
             try:
                 yield from self._lines(stream)
-            except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            except _DAMAGES as error:
                 raise ManifestError(
                     f"{self._block.source_uri}: the {self._block.compression} stream is damaged after line "
                     f"{self.line_count} of its block ({error or type(error).__name__}); expected whole members: "
@@ -198,7 +195,7 @@ def _skip_line(stream: BinaryIO) -> int:
 
 def _decompressed(file: BinaryIO, block: Block) -> BinaryIO:
     if block.compression == "gzip":
-        return gzip.open(file, "rb")  # type: ignore[return-value]
+        return BufferedReader(igzip.open(file, "rb"), _READ_BYTES)  # type: ignore[no-untyped-call]
     if block.compression == "zstd":
         return BufferedReader(_ZstdFrames(file), _READ_BYTES)
     return file if isinstance(file, BufferedReader) else BufferedReader(file, _READ_BYTES)  # type: ignore[type-var]

@@ -153,10 +153,11 @@ class ControlClient:
         except Exception as error:
             failure = failure_of_boto(error)
         who = "anonymous" if self._source is None else f"access key {self._source.read().access_key}"
-        detail = f"S3 Access Grants: {refusal} (asked as {who} in account {asked['AccountId']}): {failure.text}"
+        asker = f"asked as {who} in account {asked['AccountId']}"
         if failure.fate in (Fate.THROTTLED, Fate.TRANSIENT, Fate.EXPIRED):
-            raise TransientStoreError(target.uri, detail)
-        raise NoGrant(target.uri, f"{detail}; check the grants of this location and who their grantee is")
+            raise TransientStoreError(target.uri, f"S3 Access Grants do not answer ({asker}): {failure.text}")
+        advice = "check the grants of this location and who their grantee is"
+        raise NoGrant(target.uri, f"S3 Access Grants: {refusal} ({asker}): {failure.text}; {advice}")
 
     def _client(self) -> BotoClient:
         with self._lock:

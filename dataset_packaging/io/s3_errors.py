@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from xml.etree.ElementTree import ParseError
 
+import botocore.exceptions
 import obstore.exceptions
 from botocore.exceptions import (
     BotoCoreError,
@@ -71,7 +72,8 @@ _FATE_OF_STATUS = {
 _OBSTORE_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 
 BROKEN_BODY = (ResponseStreamingError, ConnectionError, TimeoutError)
-_TRANSIENT = (CredentialRetrievalError, HTTPClientError, ResponseParserError, ParseError, *BROKEN_BODY)
+_NO_ANSWER = (botocore.exceptions.ConnectionError, HTTPClientError, ResponseParserError, ParseError)
+_TRANSIENT = (*_NO_ANSWER, *BROKEN_BODY, CredentialRetrievalError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import boto3
@@ -48,12 +49,13 @@ class S3Endpoint:
         """Open a plain boto3 client, as `admin` unless told: how tests look at the server, past the code under test."""
         return _client(self, service, credentials or self.admin, endpoint or self.endpoint)
 
-    def assume_role(self, policy: str, duration_s: int = 900) -> Credentials:
-        """Let the server's own STS make credentials that an inline policy (JSON without spaces) narrows."""
+    def assume_role(self, policy: str, duration_s: int = 900) -> tuple[Credentials, datetime]:
+        """Let the server's own STS make credentials that an inline policy narrows; with them, when they end."""
         answer = self.client("sts").assume_role(
             RoleArn=self.role_arn, RoleSessionName="test", DurationSeconds=duration_s, Policy=policy
         )["Credentials"]
-        return Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
+        made = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
+        return made, answer["Expiration"]
 
 
 @functools.cache
