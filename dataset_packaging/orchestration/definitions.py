@@ -14,14 +14,15 @@ def build_definitions(runtime: RuntimeConfig) -> dg.Definitions:
     Steps run inside the run's own process: their work is done by Ray's workers, and a process for each step would only
     load everything again.
     """
-    return dg.Definitions.merge(load_dataset_folder(runtime.datasets_dir), build_shared_definitions(runtime))
+    shared = build_shared_definitions(RayCluster.of(runtime))
+    return dg.Definitions.merge(load_dataset_folder(runtime.datasets_dir), shared)
 
 
-def build_shared_definitions(runtime: RuntimeConfig) -> dg.Definitions:
-    """Build what all datasets share: the resources and the executor; pure."""
+def build_shared_definitions(workers: RayCluster) -> dg.Definitions:
+    """Build what all datasets share: the resources, with these workers, and the executor; pure."""
     return dg.Definitions(
         resources={
-            "ray_cluster": RayCluster.of(runtime),
+            "ray_cluster": workers,
             "s3": S3Access(),
             "run_options": RunOptionsResource(),
         },

@@ -1,10 +1,7 @@
 """Runs of the packing job inside this process, recorded in the instance that the web UI shows."""
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +52,7 @@ class PackagingOutcome:
         shards: Report of the step, over all ranges.
         sidecars: Report of the step, over all ranges.
         ledger: Every row's fate as it stands now; None where it could not be read.
-        failed_checks: In the order in which they were evaluated.
+        failed_checks: Checks whose last evaluation failed.
     """
 
     run_ids: tuple[str, ...]
@@ -116,6 +113,7 @@ def run_packaging(
     partitions: Sequence[str] | None = None,
     progress: Progress | None = None,
     runtime: RuntimeConfig | None = None,
+    workers: RayCluster | None = None,
 ) -> PackagingOutcome:
     """Pack a dataset by its Dagster job, in this process, so that the UI shows it like any other run.
 
@@ -129,6 +127,7 @@ def run_packaging(
         partitions: Keys of the buckets to pack; None for all. Neighbours are packed in one run.
         progress: Hears how far it is.
         runtime: Settings of the process; by default those of its environment.
+        workers: Where the tasks go; by default as the settings say.
 
     Raises:
         PackagingError: before anything was run: the YAML, a bucket's name, the manifest or its store is wrong.
@@ -137,15 +136,15 @@ def run_packaging(
     options = options or RunOptions()
     dataset = load_dataset(dataset_yaml)
     ranges = _ranges_of(partitions)
-    runtime = runtime or read_runtime()
+    workers = workers or RayCluster.of(runtime or read_runtime())
     recorder = RunRecorder(progress)
-    pipeline = Pipeline(dataset, RayCluster.of(runtime).open_executor, recorder, run_id="")
+    pipeline = Pipeline(dataset, workers.open_executor, recorder, run_id="")
     if partitions is None and options == RunOptions():
         up_to_date = pipeline.is_up_to_date()
         if up_to_date is not None:
             return _idle_outcome(dataset, pipeline, up_to_date)
     definitions = dg.Definitions.merge(
-        build_dataset_definitions(dataset, (recorder,)), build_shared_definitions(runtime)
+        build_dataset_definitions(dataset, (recorder,)), build_shared_definitions(workers)
     )
     job = definitions.resolve_job_def(DatasetKeys(dataset.name).job)
     results = []
@@ -203,7 +202,7 @@ def _outcome(
     results: Sequence[dg.ExecuteInProcessResult], recorder: RunRecorder, pipeline: Pipeline
 ) -> PackagingOutcome:
     events = [event for result in results for event in result.all_events]
-    failed_checks = tuple(_failed_checks(events))
+    failed_checks = _failed_checks(events)
     failures = [_explain_failure(event) for event in events if event.is_step_failure]
     manifest, shards = recorder.manifest(), recorder.shards()
     pending = (manifest.pending if manifest else 0) + sum(b.pending for b in shards.buckets.values()) if shards else 0
@@ -237,13 +236,18 @@ def _idle_outcome(dataset: DatasetConfig, pipeline: Pipeline, up_to_date: str) -
     )
 
 
-def _failed_checks(events: Sequence[dg.DagsterEvent]) -> Iterator[FailedCheck]:
+def _failed_checks(events: Sequence[dg.DagsterEvent]) -> tuple[FailedCheck, ...]:
+    """Return what failed when it was last evaluated: each range of buckets judges the whole dataset anew."""
+    last: dict[tuple[str, str, str | None], dg.AssetCheckEvaluation] = {}
     for event in events:
         if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             evaluation = event.asset_check_evaluation_data
-            if not evaluation.passed:
-                asset = evaluation.asset_key.to_user_string()
-                yield FailedCheck(asset, evaluation.check_name, evaluation.partition, evaluation.description or "")
+            last[evaluation.asset_key.to_user_string(), evaluation.check_name, evaluation.partition] = evaluation
+    return tuple(
+        FailedCheck(asset, check, bucket, evaluation.description or "")
+        for (asset, check, bucket), evaluation in last.items()
+        if not evaluation.passed
+    )
 
 
 def _explain_failure(event: dg.DagsterEvent) -> tuple[int, str]:
@@ -267,23 +271,3 @@ def _read_ledger(pipeline: Pipeline) -> Ledger | None:
         return pipeline.ledger()
     except PackagingError:
         return None
-
-
-@contextmanager
-def streams_set_aside() -> Iterator[None]:
-    """Keep what a run's workers print out of the terminal: it stands in the compute logs of the run.
-
-    Whoever wants to write to the terminal meanwhile must have duplicated its descriptor before.
-    """
-    with ExitStack() as stack, Path(os.devnull).open("wb") as nowhere:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            kept = os.dup(stream.fileno())
-            stack.callback(_restore, kept, stream.fileno())
-            os.dup2(nowhere.fileno(), stream.fileno())
-        yield
-
-
-def _restore(kept: int, descriptor: int) -> None:
-    os.dup2(kept, descriptor)
-    os.close(kept)

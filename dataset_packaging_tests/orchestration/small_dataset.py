@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 from PIL import Image
 
-from dataset_packaging.config import load_dataset, read_runtime
+from dataset_packaging.config import load_dataset
 from dataset_packaging.orchestration.component import build_dataset_definitions
 from dataset_packaging.orchestration.definitions import build_shared_definitions
 from dataset_packaging.orchestration.keys import DatasetKeys, range_tags
@@ -71,12 +71,8 @@ class SmallDataset:
 
     def definitions(self, workers: RayCluster | None = None) -> dg.Definitions:
         """Build the definitions, by default without Ray."""
-        shared = build_shared_definitions(read_runtime({"HOME": str(self.folder)}))
-        resources = {**(shared.resources or {}), "ray_cluster": workers or SerialWorkers()}
-        return dg.Definitions.merge(
-            build_dataset_definitions(load_dataset(self.yaml)),
-            dg.Definitions(resources=resources, executor=dg.in_process_executor),
-        )
+        shared = build_shared_definitions(workers or SerialWorkers())
+        return dg.Definitions.merge(build_dataset_definitions(load_dataset(self.yaml)), shared)
 
     def run(
         self,

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
-from dataset_packaging.config import dataset_json_schema, load_dataset, read_runtime
+from dataset_packaging.config import dataset_json_schema, load_dataset
 from dataset_packaging.errors import ConfigError
 from dataset_packaging.orchestration.component import PackagedDataset
 from dataset_packaging.orchestration.definitions import build_shared_definitions
+from dataset_packaging.orchestration.resources import RayCluster
 
 # Dagster's own use of pydantic, and of what it calls beta itself.
 pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated", "ignore::dagster.BetaWarning")
@@ -52,7 +53,7 @@ def test_a_defs_yaml_makes_the_same_dataset_as_a_file_beside_it():
         (folder / "photos.yaml").write_text(FIELDS)
         assert isinstance(component, PackagedDataset)
         assert component.dataset.model_dump() == load_dataset(folder / "photos.yaml").model_dump()
-        served = dg.Definitions.merge(definitions, build_shared_definitions(read_runtime({})))
+        served = dg.Definitions.merge(definitions, build_shared_definitions(RayCluster()))
         keys = {key.to_user_string() for key in served.resolve_all_asset_keys()}
     assert keys == {"photos/source", "photos/manifest", "photos/shards", "photos/sidecars"}
 
