@@ -1,5 +1,6 @@
 """One try to read an object, by each of the two clients. Neither takes a short body for the whole."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ def read_by_boto(client: BotoClient, bucket: str, key: str, span: Span | None, t
         if span is not None and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
             return NOTHING
         raise
-    with answer["Body"] as stream:
+    with contextlib.closing(answer["Body"]) as stream:
         data = memoryview(stream.read())
     _require_whole(data, answer["ContentLength"])
     return Body(data, unquoted(answer["ETag"]))

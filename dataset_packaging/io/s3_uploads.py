@@ -56,11 +56,8 @@ class S3Uploads:
                 unsure = unsure or failure.fate is Fate.TRANSIENT
                 raise
 
-        try:
-            self._send("s3:PutObject", attempt)
-            info = self._send("s3:GetObject", self._look)
-        except NotFound as error:
-            raise TransientStoreError(self.uri, f"the upload was aborted meanwhile: {error.detail}") from error
+        self._send("s3:PutObject", attempt)
+        info = self._send("s3:GetObject", self._look)
         if info.size_bytes != size_bytes or not info.tag.endswith(f"-{len(parts)}"):
             raise TransientStoreError(
                 self.uri, f"{size_bytes} bytes were uploaded, and another object is there: {info}"
@@ -88,4 +85,7 @@ class S3Uploads:
             self._requests.counts.add("put")
             return attempt(access.client(), {"Bucket": self._bucket, "Key": self._key})
 
-        return self._requests.send(self.uri, action, lambda: self._access_of(self._bucket, self._key), counted)
+        try:
+            return self._requests.send(self.uri, action, lambda: self._access_of(self._bucket, self._key), counted)
+        except NotFound as error:
+            raise TransientStoreError(self.uri, f"the upload was aborted by another: {error.detail}") from error

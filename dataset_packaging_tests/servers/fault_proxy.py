@@ -90,6 +90,7 @@ class FaultProxy:
         self.choose = choose
         self.requests: list[Request] = []
         self.faults: Counter[Fault] = Counter()
+        self.most_connections = 0
         self._upstream_port = upstream_port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
@@ -122,15 +123,20 @@ class FaultProxy:
         self._started.set()
         self._loop.run_forever()
         server.close()
-        for task in self._connections:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*self._connections, return_exceptions=True))
+        self._loop.run_until_complete(self._drop_connections())
         self._loop.close()
+
+    async def _drop_connections(self) -> None:
+        tasks = list(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.most_connections = max(self.most_connections, len(self._connections))
         link = _Link(reader, writer, self._upstream_port)
         try:
             while await self._exchange(link):
