@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     StrictBool,
@@ -25,91 +22,73 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
-    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
+from dataset_packaging.config_fields import (
+    TEXTS_SCHEMA,
+    DirectMapping,
+    FieldMapping,
+    Folder,
+    Model,
+    Positive,
+    Prefix,
+    Seconds,
+    Text,
+    Uri,
+    tuple_of_texts,
+)
 from dataset_packaging.config_messages import explain_validation
+from dataset_packaging.config_sidecar import MergeConfig, SchemaExtension, SidecarConfig
 from dataset_packaging.config_yaml import read_yaml
-from dataset_packaging.core.dataset_rules import MAPPING_NAMES_SCHEMA, require_apart, require_mappable
-from dataset_packaging.core.schema import ExtensionColumn, parse_extension
-from dataset_packaging.core.uris import absolute_uri
+from dataset_packaging.core.dataset_rules import (
+    MAPPING_NAMES_SCHEMA,
+    require_apart,
+    require_mappable,
+    require_mergeable,
+    require_other_sources,
+)
 from dataset_packaging.errors import ConfigError
 
-MEBIBYTE = 2**20
-
-
-def _absolute(text: str, info: ValidationInfo) -> str:
-    return absolute_uri(text, (info.context or {}).get("folder"))
-
-
-def _without_slash(uri: str) -> str:
-    return uri.rstrip("/")
-
-
-def _with_slash(uri: str) -> str:
-    return uri.rstrip("/") + "/"
-
-
-def _tuple_of_texts(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-Text = Annotated[StrictStr, Field(min_length=1)]
-Uri = Annotated[Text, AfterValidator(_absolute)]
-Prefix = Annotated[Uri, AfterValidator(_without_slash)]
-Folder = Annotated[Uri, AfterValidator(_with_slash)]
-Positive = Annotated[StrictInt, Field(ge=1)]
-Seconds = Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)]
-_TEXTS_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-Texts = Annotated[
-    tuple[Text, ...], Field(min_length=1), BeforeValidator(_tuple_of_texts), WithJsonSchema(_TEXTS_SCHEMA)
+__all__ = [
+    "AccessGrantsConfig",
+    "DatasetConfig",
+    "FieldMapping",
+    "ImagesConfig",
+    "MappingConfig",
+    "MergeConfig",
+    "PackingConfig",
+    "RuntimeConfig",
+    "S3Config",
+    "S3Identity",
+    "ScheduleConfig",
+    "SchemaExtension",
+    "SidecarConfig",
+    "dataset_json_schema",
+    "load_dataset",
+    "parse_dataset",
+    "read_runtime",
+    "set_ray_environment",
 ]
-Cast = Literal["string", "list_string", "float", "int", "bool", "json", "struct"]
+
+MEBIBYTE = 2**20
 ImageFormat = Literal["JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF", "HEIF"]
-
-
 DEFAULT_FORMATS: tuple[ImageFormat, ...] = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
-
-
-class FieldMapping(_Model):
-    """The source fields of one column. Short forms: one name, or a list of names."""
-
-    from_: Annotated[Texts, Field(alias="from")]
-    """Names of source fields, the first that is not null counts; a dot leads into nested objects."""
-    cast: Cast | None = None
-    """How the value is converted; without it the type of the column decides."""
-
-
-def _from_short_form(value: object) -> object:
-    if isinstance(value, dict | FieldMapping):
-        return value
-    if not isinstance(value, str | list | tuple):
-        raise ValueError("expected the name of a source field, a list of names, or from: and cast:")
-    return {"from": value}
-
-
-DirectMapping = Annotated[
-    FieldMapping,
-    BeforeValidator(_from_short_form, json_schema_input_type=StrictStr | tuple[StrictStr, ...] | FieldMapping),
-]
-
-
-class MappingConfig(_Model):
+class MappingConfig(Model):
     """How fields of the manifest become columns; everything that no column takes goes to meta_info."""
 
     constants: Annotated[
         dict[str, StrictStr | StrictBool | StrictInt | StrictFloat],
         Field(json_schema_extra={"propertyNames": MAPPING_NAMES_SCHEMA}),
-    ] = {}
+    ] = Field(default={})
     """Columns with the same value in every row; they win over fields of the manifest."""
-    direct: Annotated[dict[str, DirectMapping], Field(json_schema_extra={"propertyNames": MAPPING_NAMES_SCHEMA})] = {}
+    direct: Annotated[dict[str, DirectMapping], Field(json_schema_extra={"propertyNames": MAPPING_NAMES_SCHEMA})] = (
+        Field(default={})
+    )
     """Columns and the source fields that fill them. The name of a column is a source of its own, after these."""
     base_uri: Folder | None = None
     """Folder that relative image paths are joined to."""
@@ -125,7 +104,7 @@ class MappingConfig(_Model):
         return self
 
 
-class ImagesConfig(_Model):
+class ImagesConfig(Model):
     """How images are measured and verified."""
 
     dimensions: Literal["auto", "probe", "manifest"] = "auto"
@@ -148,7 +127,7 @@ class ImagesConfig(_Model):
     """Longest time that one image may take, in seconds."""
 
 
-class PackingConfig(_Model):
+class PackingConfig(Model):
     """Sizes of shards and row groups."""
 
     shard_size: Positive = 1000
@@ -159,42 +138,7 @@ class PackingConfig(_Model):
     """Image bytes after which a row group is closed."""
 
 
-class SchemaExtension(_Model):
-    """A filter_* column that the dataset adds to its sidecar."""
-
-    name: Text
-    """Starts with filter_."""
-    type: Text
-    """A struct, for example struct<score: double, pass: bool>."""
-
-    @model_validator(mode="after")
-    def _parses(self) -> Self:
-        parse_extension(self.name, self.type)
-        return self
-
-
-class SidecarConfig(_Model):
-    """What the sidecar adds to the main columns."""
-
-    reference: Uri | None = None
-    """A sidecar family whose first-level names and types this one must match."""
-    schema_extensions: tuple[SchemaExtension, ...] = ()
-    """Columns that only this dataset has."""
-
-    @field_validator("schema_extensions")
-    @classmethod
-    def _names_differ(cls, extensions: tuple[SchemaExtension, ...]) -> tuple[SchemaExtension, ...]:
-        names = [extension.name for extension in extensions]
-        if len(set(names)) != len(names):
-            raise ValueError(f"each name may stand here once: {', '.join(names)}")
-        return extensions
-
-    def extension_columns(self) -> tuple[ExtensionColumn, ...]:
-        """Return the declared columns with their Arrow types; pure."""
-        return tuple(parse_extension(extension.name, extension.type) for extension in self.schema_extensions)
-
-
-class S3Identity(_Model):
+class S3Identity(Model):
     """Credentials that differ from those of the s3 block."""
 
     profile: Text | None = None
@@ -205,7 +149,7 @@ class S3Identity(_Model):
     """Send unsigned requests."""
 
 
-class S3Config(_Model):
+class S3Config(Model):
     """How S3 is reached; without it boto3's own search for credentials decides."""
 
     region: Text | None = None
@@ -238,7 +182,7 @@ class S3Config(_Model):
     """Other credentials for the three output prefixes."""
 
 
-class AccessGrantsConfig(_Model):
+class AccessGrantsConfig(Model):
     """Credentials from S3 Access Grants."""
 
     account_id: Annotated[StrictStr, Field(pattern=r"^[0-9]{12}$")] | None = None
@@ -257,7 +201,7 @@ class AccessGrantsConfig(_Model):
     """URL of S3 Control, for compatible servers."""
 
 
-class ScheduleConfig(_Model):
+class ScheduleConfig(Model):
     """When the whole dataset is materialised."""
 
     cron: Annotated[StrictStr, Field(pattern=r"^\S+( \S+){4}$")]
@@ -275,13 +219,13 @@ class ScheduleConfig(_Model):
         return name
 
 
-class DatasetConfig(_Model):
+class DatasetConfig(Model):
     """One dataset: where it comes from, where it goes and how."""
 
     name: Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Lower-case letters, digits and _; also key prefix and group of its assets."""
     manifest: Annotated[
-        tuple[Uri, ...], Field(min_length=1), BeforeValidator(_tuple_of_texts), WithJsonSchema(_TEXTS_SCHEMA)
+        tuple[Uri, ...], Field(min_length=1), BeforeValidator(tuple_of_texts), WithJsonSchema(TEXTS_SCHEMA)
     ]
     """JSONL files, plain, gzip or zstd: a URI, a glob, or a list of both."""
     output_prefix: Prefix
@@ -305,7 +249,7 @@ class DatasetConfig(_Model):
     """Licence of the images."""
     description: Text | None = None
     """What the dataset is."""
-    tags: dict[str, StrictStr] = {}
+    tags: dict[str, StrictStr] = Field(default={})
     """Labels of its assets."""
     confidentiality: Text | None = None
     """Who may see the data."""
@@ -333,7 +277,11 @@ class DatasetConfig(_Model):
         prefixes = {name: getattr(self, name) for name in ("output_prefix", "sidecar_prefix", "work_prefix")}
         require_apart(self.manifest, prefixes, self.mapping.base_uri)
         casts = {column: field.cast for column, field in self.mapping.direct.items()}
-        require_mappable(self.mapping.constants, casts, self.sidecar.extension_columns())
+        extensions = self.sidecar.extension_columns()
+        require_mappable(self.mapping.constants, casts, extensions)
+        for number, merge in enumerate(self.sidecar.merge):
+            require_mergeable(number, {name: column.cast for name, column in merge.columns.items()}, extensions)
+            require_other_sources(number, merge.locations, (self.output_prefix, self.sidecar_prefix))
         return self
 
 
@@ -381,7 +329,7 @@ def dataset_json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-class RuntimeConfig(_Model):
+class RuntimeConfig(Model):
     """Settings of the process that are no part of any dataset."""
 
     dagster_home: Path

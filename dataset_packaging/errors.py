@@ -50,6 +50,18 @@ class IndexDamaged(PackagingError):
     """A work file does not hold what was planned; the next manifest run rebuilds it."""
 
 
+class MergeSourceUnusable(PackagingError):
+    """A source of `sidecar.merge` is missing, unreadable or lacks a field; no sidecar was written."""
+
+    exit_code = 2
+
+
+class MergeConflict(PackagingError):
+    """The rows of a merge source do not fit those of the dataset: other keys, another order, keys that repeat."""
+
+    exit_code = 1
+
+
 class ReferenceUnusable(PackagingError):
     """The sidecar family or schema file that a dataset must match cannot be read; nothing was compared."""
 

@@ -20,6 +20,7 @@ from dataset_packaging.core.schema import (
     ExtensionColumn,
     casts_for,
     mappable_columns,
+    mergeable_columns,
     type_name,
 )
 from dataset_packaging.core.uris import glob_matches, is_below
@@ -108,6 +109,43 @@ def require_mappable(
             raise FieldError(path, f"{column} is {kind}: expected {expected}, got {value!r}")
 
 
+def require_mergeable(number: int, casts: Mapping[str, str | None], extensions: Iterable[ExtensionColumn]) -> None:
+    """Raise unless every column of a merge can be merged so; pure.
+
+    Args:
+        number: of the merge in `sidecar.merge`.
+        casts: column to its cast, None for the default one.
+        extensions: the filter_* columns of the dataset.
+
+    Raises:
+        FieldError: names the field and what was expected.
+    """
+    columns = mergeable_columns(extensions)
+    for column, cast in casts.items():
+        path = ("sidecar", "merge", number, "columns", column)
+        if column in PLACED_COLUMNS:
+            raise FieldError(path, "says which row this is or how large: it cannot be merged")
+        _require_known(path, column, columns)
+        allowed = casts_for(columns[column])
+        if cast is not None and cast not in allowed:
+            fitting = f"{column} is {type_name(columns[column])}: expected {' or '.join(allowed)}"
+            raise FieldError((*path, "cast"), f"{fitting}, got {cast!r}")
+
+
+def require_other_sources(number: int, uris: Sequence[str], prefixes: Sequence[str]) -> None:
+    """Raise where a merge reads what the dataset itself writes; pure.
+
+    Raises:
+        FieldError: names the field and what it overlaps with.
+    """
+    for uri in uris:
+        for prefix in prefixes:
+            if is_below(uri, prefix) or is_below(prefix, uri):
+                raise FieldError(
+                    ("sidecar", "merge", number), f"{uri} overlaps with {prefix}: outputs cannot be inputs"
+                )
+
+
 def _expected_constant(column: str, type_: pa.DataType, value: object) -> str | None:
     """Return what would have fitted, None if the value does."""
     if pa.types.is_boolean(type_):
@@ -124,7 +162,7 @@ def _expected_constant(column: str, type_: pa.DataType, value: object) -> str | 
     return None
 
 
-def _require_known(path: tuple[str, ...], column: str, columns: Mapping[str, pa.DataType]) -> None:
+def _require_known(path: tuple[str | int, ...], column: str, columns: Mapping[str, pa.DataType]) -> None:
     if column in columns:
         return
     if column in MEASURED_COLUMNS:

@@ -99,9 +99,43 @@ class Layout:
         """Rejected rows whose new attempt succeeded; the next generation gives them a place."""
         return f"{self.work_prefix}/retries.parquet"
 
+    @property
+    def merges_prefix(self) -> str:
+        """The folder of merge sources that were sorted by shard; derived, may be deleted at any time."""
+        return f"{self.work_prefix}/merges/"
+
+    def merge(self, fingerprint: str) -> "MergeLayout":
+        """Returns the URIs of one sorted merge source."""
+        return MergeLayout(f"{self.work_prefix}/merges/{fingerprint}")
+
     def generation(self, number: int) -> "GenerationLayout":
         """Returns the URIs of generation `number` (1-based)."""
         return GenerationLayout(f"{self.work_prefix}/generation-{number:06d}")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLayout:
+    """The URIs of one merge source, sorted by shard. Pure."""
+
+    root: str
+
+    @property
+    def places_uri(self) -> str:
+        """Which shard holds which key."""
+        return f"{self.root}/places.arrow"
+
+    def run_uri(self, piece: int, number: int) -> str:
+        """Returns rows of one piece of the source, as Arrow streams, one per part."""
+        return f"{self.root}/runs/{piece:06d}-{number:04d}.arrows"
+
+    def part_uri(self, part: int) -> str:
+        """Returns the rows of a range of shards, sorted."""
+        return f"{self.root}/parts/{part:06d}.parquet"
+
+    @property
+    def summary_uri(self) -> str:
+        """What was found in the source; written last."""
+        return f"{self.root}/DONE.json"
 
 
 @dataclass(frozen=True, slots=True)

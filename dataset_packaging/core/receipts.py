@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dataset_packaging.core.merging import MergedColumn
+
 RECEIPT_VERSION = 1
 
 
@@ -105,6 +107,7 @@ class SidecarReceipt:
         object: the sidecar.
         rows: in the sidecar; equal to the packed rows of its shard.
         null_counts: nulls by column.
+        merged: where merged columns come from.
         version: of this format.
     """
 
@@ -115,6 +118,7 @@ class SidecarReceipt:
     object: StoredObject
     rows: int
     null_counts: dict[str, int]
+    merged: tuple[MergedColumn, ...] = ()
     version: int = RECEIPT_VERSION
 
 

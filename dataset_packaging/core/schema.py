@@ -273,6 +273,11 @@ def mappable_columns(extensions: Iterable[ExtensionColumn] = ()) -> dict[str, pa
     return {field.name: field.type for field in sidecar_schema(extensions) if field.name not in MEASURED_COLUMNS}
 
 
+def mergeable_columns(extensions: Iterable[ExtensionColumn] = ()) -> dict[str, pa.DataType]:
+    """Return the columns that a merge can fill, with their types, in sidecar order; pure."""
+    return {name: type_ for name, type_ in mappable_columns(extensions).items() if name not in PLACED_COLUMNS}
+
+
 EXPECTED_COLUMNS: dict[str, pa.DataType] = {"sha256": pa.string(), "md5": pa.string(), "bytes": pa.int64()}
 """What a manifest can tell of the original file, to be compared with it; no columns of any output."""
 

@@ -69,14 +69,20 @@ def expand_sources(stores: Stores, patterns: Sequence[str]) -> list[SourceFile]:
     """
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        files = _matching(stores, pattern) or _named(stores, pattern)
+        files = find_files(stores, pattern)
         if not files:
             raise ManifestError(
                 f"manifest: nothing is found at {pattern}; expected a JSONL file, or a glob that matches some"
             )
-        for info in files:
-            found.setdefault(info.uri, SourceFile(info.uri, info.size_bytes, info.tag))
+        for file in files:
+            found.setdefault(file.uri, file)
     return list(found.values())
+
+
+def find_files(stores: Stores, pattern: str) -> list[SourceFile]:
+    """Returns what a URI or a glob names, in order of keys; see `expand_sources`. Empty where nothing is found."""
+    files = _matching(stores, pattern) or _named(stores, pattern)
+    return [SourceFile(info.uri, info.size_bytes, info.tag) for info in files]
 
 
 def _named(stores: Stores, uri: str) -> list[ObjectInfo]:

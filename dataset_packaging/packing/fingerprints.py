@@ -69,11 +69,15 @@ def main_fingerprint(dataset: DatasetConfig, shard: PlannedShard) -> str:
     )
 
 
-def sidecar_fingerprint(dataset: DatasetConfig, shard: PlannedShard, main: str, main_sha256: str) -> str:
-    """Returns the fingerprint that the receipt of a sidecar must carry."""
+def sidecar_fingerprint(
+    dataset: DatasetConfig, shard: PlannedShard, main: str, main_sha256: str, merge_versions: tuple[str, ...]
+) -> str:
+    """Returns the fingerprint that the receipt of a sidecar must carry; one version for each merge."""
+    merges = zip(dataset.sidecar.merge, merge_versions, strict=True)
     return combined_fingerprint(
         main,
         main_sha256,
         shard.sidecar_fingerprint,
         dataset.sidecar.model_dump_json(include={"schema_extensions"}),
+        *(f"{merge.model_dump_json()}\0{version}" for merge, version in merges),
     )

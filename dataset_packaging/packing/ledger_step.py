@@ -35,7 +35,7 @@ def read_ledger(run: Run, current: Published) -> Ledger:
     lines = [_unbucketed_line(run, current)]
     for record in current.summary.buckets:
         bucket = Bucket.parse(record.bucket)
-        status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+        status = read_bucket_status(run, bucket, current.of_bucket(bucket))
         lines.append(_bucket_line(status, record.rows, record.duplicates, tombstones))
     order = {bucket.key: number for number, bucket in enumerate(BUCKETS)}
     kept = [line for line in lines if line.rows or line.packed or line.pending]

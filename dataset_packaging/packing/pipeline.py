@@ -101,7 +101,7 @@ class Pipeline:
         with run.lease():
             current = run.require_current()
             statuses = [
-                read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+                read_bucket_status(run, bucket, current.of_bucket(bucket))
                 for bucket in dict.fromkeys(shard.bucket for shard in current.shards)
             ]
             return retry_rejected(run, current, statuses, frozenset(reasons))
@@ -158,7 +158,7 @@ class Pipeline:
             return None
         shards = rows = 0
         for bucket in dict.fromkeys(shard.bucket for shard in current.shards):
-            status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+            status = read_bucket_status(run, bucket, current.of_bucket(bucket))
             problems = [state.problem for state in status.shards] + [state.problem for state in status.sidecars]
             if status.surplus or any(problems):
                 return None

@@ -126,7 +126,7 @@ def _preview(
     puts = 2 * len(summary.blocks)
     for record in summary.buckets:
         bucket = Bucket.parse(record.bucket)
-        status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, planned.of_bucket(bucket))
+        status = read_bucket_status(run, bucket, planned.of_bucket(bucket))
         due = [state for state in status.shards if state.problem]
         reasons.update(state.problem for state in due)
         added = sum(state.receipt is None and not state.damaged for state in due)

@@ -208,22 +208,73 @@ class ShardsReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedCounts:
+    """One merged column over all sidecars of a bucket; see `MergedColumn`. matched + unmatched are all rows.
+
+    Attributes:
+        sources: where its values come from.
+        matched: rows that the source knows.
+        unmatched: rows that it does not.
+        taken: rows whose value is the source's.
+        bad_values: values of the source that the column cannot hold.
+    """
+
+    sources: tuple[str, ...]
+    matched: int
+    unmatched: int
+    taken: int
+    bad_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSourceReport:
+    """A keyed merge source as a whole.
+
+    Attributes:
+        source: its URIs, joined by a blank.
+        rows: of the source.
+        bad_lines: lines that hold no object.
+        null_keys: rows without a key.
+        unknown_keys: rows whose key the dataset does not have.
+        repeated_rows: rows that repeat an earlier one of the same key and values.
+    """
+
+    source: str
+    rows: int
+    bad_lines: int
+    null_keys: int
+    unknown_keys: int
+    repeated_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class BucketSidecars:
-    """The sidecars of one bucket after a run; `blocked`: why they could not all be written, else None."""
+    """The sidecars of one bucket after a run.
+
+    Attributes:
+        rows: in the sidecars that are done.
+        shards: planned.
+        shards_written: by this run.
+        null_counts: nulls by column.
+        blocked: why they could not all be written, else None.
+        merged: merged columns, by name.
+    """
 
     rows: int
     shards: int
     shards_written: int
     null_counts: dict[str, int]
     blocked: str | None
+    merged: dict[str, MergedCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarsReport:
-    """The sidecars step, by bucket key."""
+    """The sidecars step, by bucket key, and the keyed merge sources that it used."""
 
     buckets: dict[str, BucketSidecars]
     seconds: float
+    merge_sources: tuple[MergeSourceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

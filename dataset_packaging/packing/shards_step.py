@@ -60,9 +60,7 @@ def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsRe
         statuses: list[BucketStatus] = []
         for bucket in buckets:
             run.stores.abort_uploads(run.layout.shards_prefix(bucket))
-            statuses.append(
-                read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket), restamp=True)
-            )
+            statuses.append(read_bucket_status(run, bucket, current.of_bucket(bucket), restamp=True))
             states.extend(state for state in statuses[-1].shards if state.problem or options.rebuild)
         retry_rejected(run, current, statuses, frozenset(options.retry_rejected) | RETRIED_REASONS)
         tally = _Tally()
@@ -202,7 +200,7 @@ def _denied_after_all(
 
 def _settle_bucket(run: Run, current: Published, bucket: Bucket, tally: _Tally) -> BucketShards:
     """Reads what landed, derives the bucket's reject list, removes surplus shards once all planned ones are durable."""
-    status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+    status = read_bucket_status(run, bucket, current.of_bucket(bucket))
     tombstones = read_tombstones(run, current)
     if status.surplus and not any(state.problem for state in status.shards):
         for uri in status.surplus:

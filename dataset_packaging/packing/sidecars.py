@@ -21,6 +21,7 @@ from dataset_packaging.errors import IndexDamaged
 from dataset_packaging.io.parquet import read_table, shard_writer
 from dataset_packaging.io.store import StorageConfig, shared_stores
 from dataset_packaging.packing.index_schema import FACTS_SCHEMA, record_fields
+from dataset_packaging.packing.merge_sidecar import PROVENANCE_KEY, MergeInput, encode_provenance, merge_columns
 from dataset_packaging.packing.pack_shard import read_planned_rows
 
 
@@ -34,6 +35,7 @@ class SidecarTask:
         shard: the line of the plan.
         receipt: of the main shard.
         fingerprint: of everything that reaches the sidecar's bytes; goes to its receipt.
+        merges: what it takes from each merge source of the configuration.
     """
 
     dataset: DatasetConfig
@@ -41,6 +43,7 @@ class SidecarTask:
     shard: PlannedShard
     receipt: ShardReceipt
     fingerprint: str
+    merges: tuple[MergeInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class SidecarOutcome:
 def write_sidecar(task: SidecarTask) -> SidecarOutcome:
     """Writes the sidecar of one shard and its receipt.
 
-    Raises IndexDamaged where index, facts and receipt do not tell the same rows.
+    Raises IndexDamaged where index, facts and receipt do not tell the same rows, MergeConflict and MergeSourceUnusable
+    where a merge source does not fit.
     """
     stores = shared_stores(StorageConfig.of(task.dataset))
     layout = Layout(task.dataset.output_prefix, task.dataset.sidecar_prefix, task.dataset.work_prefix)
@@ -72,14 +76,17 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
         )
     packed = rows.take(at)
     table = _sidecar_table(packed, facts, sidecar_schema(extensions))
+    table, merged = merge_columns(stores, task.dataset, bucket, number, task.merges, table)
     data = pa.BufferOutputStream()
     with shard_writer(data, table.schema, None) as writer:
         writer.write_table(table, row_group_size=max(1, len(table)))
+        if merged:
+            writer.add_key_value_metadata({PROVENANCE_KEY: encode_provenance(merged)})
     payload = memoryview(data.getvalue())
     info = stores.put(layout.sidecar_uri(bucket, number), payload)
     nulls = {name: table[name].null_count for name in table.schema.names if table[name].null_count}
     stored = StoredObject(info.size_bytes, info.tag, hashlib.sha256(payload).hexdigest())
-    receipt = SidecarReceipt(task.dataset.name, bucket.key, number, task.fingerprint, stored, len(table), nulls)
+    receipt = SidecarReceipt(task.dataset.name, bucket.key, number, task.fingerprint, stored, len(table), nulls, merged)
     stores.put(layout.sidecar_receipt_uri(bucket, number), encode_receipt(receipt))
     return SidecarOutcome(bucket, number, len(table), nulls)
 

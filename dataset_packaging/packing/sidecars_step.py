@@ -4,31 +4,49 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dataset_packaging.core.bucketing import Bucket
-from dataset_packaging.packing.reports import BucketSidecars, RunOptions, SidecarsReport, StageClock
+from dataset_packaging.core.layout import MergeLayout
+from dataset_packaging.core.merging import MergedColumn
+from dataset_packaging.errors import MergeSourceUnusable
+from dataset_packaging.packing.generation import Published
+from dataset_packaging.packing.merge_keyed import KeyedMerge, KeyedSummary
+from dataset_packaging.packing.merge_sidecar import MergeInput
+from dataset_packaging.packing.reports import (
+    BucketSidecars,
+    MergedCounts,
+    MergeSourceReport,
+    RunOptions,
+    SidecarsReport,
+    StageClock,
+)
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.sidecars import SidecarTask, write_sidecar
-from dataset_packaging.packing.status import BucketStatus, read_bucket_status
+from dataset_packaging.packing.status import BucketStatus, ShardState, SidecarState, read_bucket_status
 
 
 def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> SidecarsReport:
-    """Writes the sidecars of the given buckets; one whose main shard is not durable is refused and reported."""
+    """Writes the sidecars of the given buckets; one whose main shard is not durable is refused and reported.
+
+    Raises MergeSourceUnusable where a source of `sidecar.merge` is missing, MergeConflict where its keys repeat.
+    """
     clock = StageClock("sidecars", "shards", run.progress)
     buckets = [Bucket.parse(key) for key in keys]
     failures: dict[tuple[str, int], str] = {}
     written: Counter[str] = Counter()
     with run.lease():
         current = run.require_current()
-        tasks: list[SidecarTask] = []
+        if problem := run.merge_stamps.problem():
+            raise MergeSourceUnusable(problem)
+        due: list[tuple[ShardState, SidecarState]] = []
         for bucket in buckets:
             run.stores.abort_uploads(run.layout.sidecars_prefix(bucket))
-            status = read_bucket_status(
-                run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket), restamp=True
-            )
-            for shard, sidecar in zip(status.shards, status.sidecars, strict=True):
-                if shard.receipt is not None and not shard.problem and (sidecar.problem or options.rebuild):
-                    tasks.append(
-                        SidecarTask(run.dataset, current.layout, shard.shard, shard.receipt, sidecar.fingerprint)
-                    )
+            status = read_bucket_status(run, bucket, current.of_bucket(bucket), restamp=True)
+            due += [
+                (shard, sidecar)
+                for shard, sidecar in zip(status.shards, status.sidecars, strict=True)
+                if shard.receipt is not None and not shard.problem and (sidecar.problem or options.rebuild)
+            ]
+        keyed = KeyedMerge(run.dataset, run.stores, run.layout, current, run.merge_stamps)
+        tasks = _plan_tasks(run, current, keyed, due, clock) if due else []
         rows = 0
         for done, result in enumerate(run.executor.map(write_sidecar, tasks) if tasks else (), 1):
             place = (result.item.shard.bucket.key, result.item.shard.number)
@@ -40,13 +58,57 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
             clock.report("writing sidecars", done, len(tasks), rows, 0)
         report = {}
         for bucket in buckets:
-            status = read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
+            status = read_bucket_status(run, bucket, current.of_bucket(bucket))
             report[bucket.key] = _bucket_report(status, written[bucket.key], failures)
-    return SidecarsReport(report, clock.seconds)
+        return SidecarsReport(report, clock.seconds, _source_reports(run, keyed))
+
+
+def _plan_tasks(
+    run: Run,
+    current: Published,
+    keyed: KeyedMerge,
+    due: Sequence[tuple[ShardState, SidecarState]],
+    clock: StageClock,
+) -> list[SidecarTask]:
+    """Sorts the keyed merge sources, where there are any, and returns the sidecars to write."""
+    sorted_sources: dict[int, tuple[MergeLayout, KeyedSummary]] = {}
+    for order, merge in enumerate(run.dataset.sidecar.merge):
+        if merge.source is not None:
+            summary = keyed.sort(order, run.executor, lambda note, done, total: clock.report(note, done, total, 0, 0))
+            sorted_sources[order] = (keyed.target(order), summary)
+    keyed.delete_superseded()
+    bases = dict(keyed.shard_bases())
+    tasks = []
+    for state, sidecar in due:
+        shard = state.shard
+        inputs = []
+        for order, version in enumerate(run.merge_stamps.of_shard(shard.bucket, shard.number)):
+            source = " ".join(run.dataset.sidecar.merge[order].locations)
+            if order not in sorted_sources:
+                inputs.append(MergeInput(version, source))
+                continue
+            target, summary = sorted_sources[order]
+            ordinal = bases[shard.bucket] + shard.number
+            inputs.append(MergeInput(version, source, target, summary.part_of(ordinal), ordinal))
+        assert state.receipt is not None
+        tasks.append(SidecarTask(run.dataset, current.layout, shard, state.receipt, sidecar.fingerprint, tuple(inputs)))
+    return tasks
+
+
+def _source_reports(run: Run, keyed: KeyedMerge) -> tuple[MergeSourceReport, ...]:
+    summaries = [
+        keyed.read_summary(number) for number, merge in enumerate(run.dataset.sidecar.merge) if merge.source is not None
+    ]
+    return tuple(
+        MergeSourceReport(s.source, s.rows, s.bad_lines, s.null_keys, s.unknown_keys, s.repeated_rows)
+        for s in summaries
+        if s is not None
+    )
 
 
 def _bucket_report(status: BucketStatus, written: int, failures: dict[tuple[str, int], str]) -> BucketSidecars:
     nulls: Counter[str] = Counter()
+    merged: dict[str, MergedCounts] = {}
     problems: list[str] = []
     rows = 0
     for state in status.sidecars:
@@ -57,5 +119,18 @@ def _bucket_report(status: BucketStatus, written: int, failures: dict[tuple[str,
         elif state.receipt is not None:
             rows += state.receipt.rows
             nulls.update(state.receipt.null_counts)
+            for column in state.receipt.merged:
+                merged[column.column] = _added(merged.get(column.column), column)
     blocked = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-    return BucketSidecars(rows, len(status.sidecars), written, dict(nulls), blocked or None)
+    return BucketSidecars(rows, len(status.sidecars), written, dict(nulls), blocked or None, merged)
+
+
+def _added(counts: MergedCounts | None, column: MergedColumn) -> MergedCounts:
+    before = counts or MergedCounts((), 0, 0, 0, 0)
+    return MergedCounts(
+        tuple(dict.fromkeys((*before.sources, column.source))),
+        before.matched + column.matched,
+        before.unmatched + column.unmatched,
+        before.taken + column.taken,
+        before.bad_values + column.bad_values,
+    )

@@ -23,6 +23,7 @@ from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import NotFound
 from dataset_packaging.io.store import ObjectInfo, Stores
 from dataset_packaging.packing.fingerprints import main_fingerprint, sidecar_fingerprint
+from dataset_packaging.packing.run import Run
 
 _READ_THREADS = 32
 _HASH_BYTES = 8 << 20
@@ -81,19 +82,16 @@ class BucketStatus:
 
 
 def read_bucket_status(
-    stores: Stores,
-    layout: Layout,
-    dataset: DatasetConfig,
-    bucket: Bucket,
-    planned: Sequence[PlannedShard],
-    *,
-    restamp: bool = False,
+    run: Run, bucket: Bucket, planned: Sequence[PlannedShard], *, restamp: bool = False
 ) -> BucketStatus:
     """Compares the plan of one bucket with receipts and objects.
 
     An object whose size or tag differs from its receipt is read and hashed: the sha256 decides. With `restamp`, the
     receipt of an object that proved to be the same gets the new tag.
     """
+    stores, layout, dataset = run.stores, run.layout, run.dataset
+    problem = run.merge_stamps.problem()
+    versions = [() if problem else run.merge_stamps.of_shard(bucket, shard.number) for shard in planned]
     objects = {info.uri: info for info in stores.list(layout.shards_prefix(bucket))}
     facts = {info.uri: info for info in stores.list(f"{layout.work_prefix}/facts/{bucket.key}/")}
     sidecars = {info.uri: info for info in stores.list(layout.sidecars_prefix(bucket))}
@@ -102,7 +100,9 @@ def read_bucket_status(
             pool.map(lambda shard: _shard_state(stores, layout, dataset, shard, objects, facts, restamp), planned)
         )
         sidecar_states = tuple(
-            pool.map(lambda state: _sidecar_state(stores, layout, dataset, state, sidecars, restamp), states)
+            pool.map(
+                lambda state, version: _sidecar_state(run, state, version, problem, sidecars, restamp), states, versions
+            )
         )
     expected = {layout.shard_uri(bucket, shard.number) for shard in planned}
     expected |= {layout.sidecar_uri(bucket, shard.number) for shard in planned}
@@ -167,19 +167,22 @@ def _same_object(stores: Stores, info: ObjectInfo, stored: StoredObject) -> Stor
 
 
 def _sidecar_state(
-    stores: Stores,
-    layout: Layout,
-    dataset: DatasetConfig,
+    run: Run,
     state: ShardState,
+    merge_versions: tuple[str, ...],
+    merge_problem: str,
     objects: dict[str, ObjectInfo],
     restamp: bool,
 ) -> SidecarState:
-    shard = state.shard
+    shard, stores, layout = state.shard, run.stores, run.layout
     if state.problem or state.receipt is None:
         return SidecarState(shard, "", None, f"the main shard is not done: {state.problem}", False)
-    fingerprint = sidecar_fingerprint(dataset, shard, state.fingerprint, state.receipt.object.sha256)
     info = objects.get(layout.sidecar_uri(shard.bucket, shard.number))
     receipt_uri = layout.sidecar_receipt_uri(shard.bucket, shard.number)
+    if merge_problem:
+        return SidecarState(shard, "", None, merge_problem, info is not None)
+    main_sha256 = state.receipt.object.sha256
+    fingerprint = sidecar_fingerprint(run.dataset, shard, state.fingerprint, main_sha256, merge_versions)
 
     def found(receipt: SidecarReceipt | None, problem: str) -> SidecarState:
         return SidecarState(shard, fingerprint, receipt, problem, info is not None)
@@ -196,7 +199,7 @@ def _sidecar_state(
     if stamped is None:
         return found(receipt, "the object is not the one of its receipt")
     if receipt.fingerprint != fingerprint:
-        return found(receipt, "its shard, planned values or settings have changed")
+        return found(receipt, "its shard, planned values, merge sources or settings have changed")
     if restamp and stamped != receipt.object:
         stores.put(receipt_uri, encode_receipt(replace(receipt, object=stamped)))
     return found(receipt, "")

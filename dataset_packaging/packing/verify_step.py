@@ -33,9 +33,7 @@ def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     findings += check_manifest(run, current)
     findings += reference_findings
     buckets = list(dict.fromkeys(shard.bucket for shard in current.shards))
-    statuses = [
-        read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket)) for bucket in buckets
-    ]
+    statuses = [read_bucket_status(run, bucket, current.of_bucket(bucket)) for bucket in buckets]
     for status in statuses:
         findings += check_states(run, status, main=True, side=True)
     findings += _foreign_folders(run, {status.bucket for status in statuses})
@@ -141,10 +139,7 @@ def check_buckets(
 ) -> dict[str, dict[CheckName, list[Finding]]]:
     """Runs the checks of shards or sidecars on the given buckets; every bucket has an entry for every check."""
     current = run.require_current()
-    statuses = [
-        read_bucket_status(run.stores, run.layout, run.dataset, bucket, current.of_bucket(bucket))
-        for bucket in map(Bucket.parse, keys)
-    ]
+    statuses = [read_bucket_status(run, bucket, current.of_bucket(bucket)) for bucket in map(Bucket.parse, keys)]
     main = "schema" in checks
     side = "column_names" in checks
     clock = StageClock("verify", "shards", run.progress)
