@@ -102,7 +102,8 @@ def _identities() -> dict[str, object]:
         }
 
     everything = ["Admin", "Read", "Write", "List", "Tagging"]
-    return {"identities": [identity("admin", ADMIN, everything), identity("nobody", NOBODY, [])]}
+    anonymous = {"name": "anonymous", "actions": ["Read:public", "List:public"]}  # of the bucket `public`
+    return {"identities": [identity("admin", ADMIN, everything), identity("nobody", NOBODY, []), anonymous]}
 
 
 def _iam() -> dict[str, object]:
