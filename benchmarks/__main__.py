@@ -1,0 +1,146 @@
+"""Runs floors, ours and peers in turn on one corpus and tells medians and ratios.
+
+`python -m benchmarks` runs everything in three rounds, and writes the table and the plot of docs/performance.md;
+`--quick` ours and the floors on a quarter of the corpus; `--folder DIRECTORY` on the images below a directory instead.
+"""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.corpus import CorpusSpec, build_corpus, list_folder
+from benchmarks.environments import PEERS, install
+from benchmarks.report import FLOOR, OURS, PILLOW_FLOOR, Line, format_doubts, format_table, summarize, write_plot
+from benchmarks.tree import Measured, measure
+
+_HERE = Path(__file__).parent
+_DOCUMENT = _HERE.parent / "docs" / "performance.md"
+_MARKS = ("<!-- results: written by `make bench` -->", "<!-- end of results -->")
+_PACKAGES = ("ray", "pyarrow", "pillow", "simplejpeg", "isal", "imagecodecs", "numpy")
+_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A command of the table, and the folder that it may fill."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Builds the corpus, runs the rounds, prints and writes the table; 1 where ours did not finish."""
+    options = _parse(arguments)
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    manifest = _manifest(options, out)
+    contestants = _contestants(manifest, out, quick=options.quick)
+    runs: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
+    for number in range(options.rounds):
+        for contestant in contestants:
+            _say(f"round {number + 1} of {options.rounds}: {contestant.name}")
+            runs[contestant.name].append(_run(contestant, out))
+    lines = [line for name, measured in runs.items() if (line := summarize(name, measured)) is not None]
+    missing = [name for name in runs if name not in {line.name for line in lines}]
+    report = _report(lines, missing, manifest, options.rounds)
+    print(report)
+    _write_results(out, runs, report)
+    if FLOOR not in runs or OURS in missing:
+        return 1
+    if not options.quick and options.folder is None:
+        _write_document(lines, report)
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="ours and the floors, under two minutes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="take the images below this directory")
+    parser.add_argument("--out", type=Path, default=_HERE / "out", help="corpus, environments, results")
+    return parser.parse_args(arguments)
+
+
+def _manifest(options: argparse.Namespace, out: Path) -> Path:
+    if options.folder is not None:
+        return list_folder(options.folder.resolve(), out / "folder.jsonl")
+    spec = CorpusSpec(images=175) if options.quick else CorpusSpec()
+    _say(f"the corpus: {spec.name}")
+    return build_corpus(out, spec)
+
+
+def _contestants(manifest: Path, out: Path, *, quick: bool) -> list[Contestant]:
+    def own(name: str, module: str, *arguments: str) -> Contestant:
+        return Contestant(name, (sys.executable, "-m", f"benchmarks.{module}", *arguments), out / "job")
+
+    found = [
+        own(FLOOR, "floors", "strict", str(manifest)),
+        own(PILLOW_FLOOR, "floors", "pillow", str(manifest)),
+        own(OURS, "ours", str(manifest), str(out / "job")),
+    ]
+    for peer in () if quick else PEERS:
+        _say(f"the environment of {peer.name}")
+        python = install(peer, out / "environments")
+        if python is None:
+            _say(f"{peer.name} cannot be installed here and is left out")
+            continue
+        command = (str(python), str(_HERE / "peers" / peer.script), str(manifest), str(out / "job"), *peer.arguments)
+        found.append(Contestant(peer.name, command, out / "job"))
+    return found
+
+
+def _run(contestant: Contestant, out: Path) -> Measured:
+    shutil.rmtree(contestant.folder, ignore_errors=True)
+    contestant.folder.mkdir()
+    os.sync()
+    log = out / f"{''.join(letter if letter.isalnum() else '-' for letter in contestant.name)}.log"
+    measured = measure(list(contestant.command), {}, log, _TIMEOUT_S)
+    shutil.rmtree(contestant.folder, ignore_errors=True)
+    if measured.exit_code:
+        _say(f"  failed with exit code {measured.exit_code}: see {log}")
+    return measured
+
+
+def _report(lines: list[Line], missing: list[str], manifest: Path, rounds: int) -> str:
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    size_bytes = sum(Path(row["s3_image_path"].removeprefix("file://")).stat().st_size for row in rows)
+    megapixels = sum(row["width"] * row["height"] for row in rows) / 1e6
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    parts = [
+        f"{len(rows):,} files, {size_bytes / 1e9:.2f} GB, {megapixels:,.0f} MP; {rounds} rounds in turn, medians; "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}.",
+        format_table(lines) if {FLOOR, PILLOW_FLOOR} <= {line.name for line in lines} else "The floors did not finish.",
+        format_doubts(lines),
+        f"Did not finish: {', '.join(missing)}." if missing else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _write_results(out: Path, runs: dict[str, list[Measured]], report: str) -> None:
+    figures = {name: [dataclasses.asdict(run) for run in measured] for name, measured in runs.items()}
+    (out / "results.json").write_text(json.dumps(figures, indent=1))
+    (out / "results.md").write_text(report + "\n")
+
+
+def _write_document(lines: list[Line], report: str) -> None:
+    write_plot(lines, _DOCUMENT.with_suffix(".svg"))
+    text = _DOCUMENT.read_text()
+    before, after = text.split(_MARKS[0])[0], text.split(_MARKS[1])[1]
+    _DOCUMENT.write_text(f"{before}{_MARKS[0]}\n\n{report}\n\n{_MARKS[1]}{after}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
