@@ -107,6 +107,10 @@ class Archived(PermanentStoreError):
     """The object is in a storage class that must be restored before it can be read."""
 
 
+class ObjectTooLarge(PermanentStoreError):
+    """The object is larger than its reader would take; its body was not read."""
+
+
 class UnsupportedKey(PermanentStoreError):
     """The key cannot be said to this store without changing it."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from dataset_packaging.errors import AccessDenied, NotFound, TransientStoreError, UnsupportedKey
+from dataset_packaging.errors import AccessDenied, NotFound, ObjectTooLarge, TransientStoreError, UnsupportedKey
 from dataset_packaging.io.store import Data, ObjectInfo, Sink, StoreCounts
 
 SCHEME = "file://"
@@ -132,6 +132,18 @@ class _Unpublished:
             os.unlink(self.temporary)
 
 
+def _open_file(path: str, buffering: int) -> BinaryIO:
+    """Open a regular file; a pipe or a device under an object's name is refused, not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not _is_file(os.fstat(descriptor)):
+            raise FileNotFoundError(errno.ENOENT, "not a file", path)
+        return open(descriptor, "rb", buffering=buffering)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 @contextmanager
 def _unpublished(path: str) -> Iterator[_Unpublished]:
     file = _Unpublished(path)
@@ -221,27 +233,33 @@ class LocalStore:
     def __init__(self, counts: StoreCounts | None = None) -> None:
         self._counts = counts if counts is not None else StoreCounts()
 
-    def get(self, uri: str) -> memoryview:
+    def get(self, uri: str, max_bytes: int | None = None) -> memoryview:
         """See `Store.get`."""
-        return self.get_with_info(uri)[0]
+        return self._read(uri, 0, None, max_bytes)[0]
 
     def get_with_info(self, uri: str) -> tuple[memoryview, ObjectInfo]:
         """See `Store.get_with_info`."""
-        with _store_errors(uri), open(path_of(uri), "rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            data = file.read()
-        if len(data) != status.st_size:
-            raise TransientStoreError(uri, f"{len(data)} bytes read of a file of {status.st_size}")
-        self._count_read(len(data))
-        return memoryview(data), ObjectInfo(uri, status.st_size, tag_of(status))
+        return self._read(uri, 0, None, None)
 
     def get_range(self, uri: str, start: int, length: int) -> memoryview:
         """See `Store.get_range`."""
-        with _store_errors(uri), open(path_of(uri), "rb") as file:
+        return self._read(uri, start, length, None)[0]
+
+    def get_range_with_info(self, uri: str, start: int, length: int) -> tuple[memoryview, ObjectInfo]:
+        """See `Store.get_range_with_info`."""
+        return self._read(uri, start, length, None)
+
+    def _read(self, uri: str, start: int, length: int | None, max_bytes: int | None) -> tuple[memoryview, ObjectInfo]:
+        with _store_errors(uri), _open_file(path_of(uri), buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if max_bytes is not None and status.st_size > max_bytes:
+                raise ObjectTooLarge(uri, f"{status.st_size} bytes, {max_bytes} are allowed")
             file.seek(start)
-            data = file.read(length)
+            data = file.read(-1 if length is None else length)
+        if length is None and len(data) != status.st_size:
+            raise TransientStoreError(uri, f"{len(data)} bytes read of a file of {status.st_size}")
         self._count_read(len(data))
-        return memoryview(data)
+        return memoryview(data), ObjectInfo(uri, status.st_size, tag_of(status))
 
     def _count_read(self, size_bytes: int) -> None:
         self._counts.add("get")
@@ -251,7 +269,7 @@ class LocalStore:
         """See `Store.open`. A file that is replaced meanwhile goes on being read as it was."""
         self._counts.add("get")
         with _store_errors(uri):
-            return open(path_of(uri), "rb", buffering=1 << 20)
+            return _open_file(path_of(uri), buffering=1 << 20)
 
     def head(self, uri: str) -> ObjectInfo:
         """See `Store.head`."""

@@ -27,6 +27,7 @@ class Fate(enum.Enum):
     ARCHIVED = "archived"
     PRECONDITION = "precondition failed"
     OUT_OF_RANGE = "out of range"
+    TOO_LARGE = "too large"
     THROTTLED = "throttled"
     EXPIRED = "expired credentials"
     TRANSIENT = "transient"

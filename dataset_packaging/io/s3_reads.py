@@ -20,13 +20,29 @@ Span = tuple[int, int]  # first byte, and the one after the last
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Bytes of an object, and the tag of the object that they are of (empty where S3 told none)."""
+    """Bytes of an object, with the tag and size of the whole object that they are of."""
 
     data: memoryview
     tag: str
+    size_bytes: int
 
 
-NOTHING = Body(memoryview(b""), "")
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be read.
+
+    Attributes:
+        span: Which bytes; None is all.
+        tag: The object must have it.
+        max_bytes: An object that is larger is not read.
+    """
+
+    span: Span | None = None
+    tag: str | None = None
+    max_bytes: int | None = None
+
+
+NOTHING = Body(memoryview(b""), "", -1)  # of a span beyond the end: S3 does not say where that is
 
 
 def unquoted(etag: str) -> str:
@@ -39,56 +55,61 @@ def _require_whole(data: memoryview, announced_bytes: int) -> None:
         raise RequestFailed(Failure(Fate.TRANSIENT, f"{len(data)} bytes came of {announced_bytes} announced"))
 
 
-def read_by_obstore(client: ObjectClient, key: str, span: Span | None, tag: str | None) -> Body:
-    """Read an object, or the part of a span that exists.
+def _require_small(size_bytes: int, asked: Asked) -> None:
+    if asked.max_bytes is not None and size_bytes > asked.max_bytes:
+        raise RequestFailed(Failure(Fate.TOO_LARGE, f"{size_bytes} bytes, {asked.max_bytes} are allowed"))
 
-    Args:
-        tag: The object must have it.
+
+def read_by_obstore(client: ObjectClient, key: str, asked: Asked) -> Body:
+    """Read an object, or the part of a span that exists.
 
     Raises:
         RequestFailed: the try failed.
     """
     options: GetOptions = {}
-    if span is not None:
-        options["range"] = span
-    if tag is not None:
-        options["if_match"] = f'"{tag}"'
+    if asked.span is not None:
+        options["range"] = asked.span
+    if asked.tag is not None:
+        options["if_match"] = f'"{asked.tag}"'
     try:
         result = obstore.get(client, key, options=options)
+        meta = result.meta
         first, end = result.range
-        etag = result.meta["e_tag"]
+        _require_small(meta["size"], asked)
         data = memoryview(result.bytes())
     except (BaseError, FileNotFoundError) as error:
         failure = failure_of_obstore(error)
-        if failure.fate is Fate.OUT_OF_RANGE and span is not None:
+        if failure.fate is Fate.OUT_OF_RANGE and asked.span is not None:
             return NOTHING
         raise RequestFailed(failure) from error
     _require_whole(data, end - first)
-    return Body(data, unquoted(etag or ""))
+    return Body(data, unquoted(meta["e_tag"] or ""), meta["size"])
 
 
-def read_by_boto(client: BotoClient, bucket: str, key: str, span: Span | None, tag: str | None) -> Body:
+def read_by_boto(client: BotoClient, bucket: str, key: str, asked: Asked) -> Body:
     """Do what `read_by_obstore` does, for any key and with S3's error codes.
 
     Raises:
         RequestFailed: a short body.
         Exception: whatever boto3 raises.
     """
-    asked = {"Bucket": bucket, "Key": key}
-    if span is not None:
-        asked["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-    if tag is not None:
-        asked["IfMatch"] = f'"{tag}"'
+    request = {"Bucket": bucket, "Key": key}
+    if asked.span is not None:
+        request["Range"] = f"bytes={asked.span[0]}-{asked.span[1] - 1}"
+    if asked.tag is not None:
+        request["IfMatch"] = f'"{asked.tag}"'
     try:
-        answer = client.get_object(**asked)
+        answer = client.get_object(**request)
     except Exception as error:
-        if span is not None and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
+        if asked.span is not None and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
             return NOTHING
         raise
     with contextlib.closing(answer["Body"]) as stream:
+        size_bytes = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])
+        _require_small(size_bytes, asked)
         data = memoryview(stream.read())
     _require_whole(data, answer["ContentLength"])
-    return Body(data, unquoted(answer["ETag"]))
+    return Body(data, unquoted(answer["ETag"]), size_bytes)
 
 
 def require_own_key(client: BotoClient, bucket: str, key: str, tag: str) -> None:

@@ -18,7 +18,7 @@ from dataset_packaging.io.range_file import RangeFile
 from dataset_packaging.io.s3_control import ControlClient
 from dataset_packaging.io.s3_errors import Fate, RequestFailed, failure_of_boto
 from dataset_packaging.io.s3_keys import SCHEME, is_plain, split_object_uri, split_output_uri, split_s3_uri
-from dataset_packaging.io.s3_reads import Body, Span, read_by_boto, read_by_obstore, require_own_key, unquoted
+from dataset_packaging.io.s3_reads import NOTHING, Asked, Body, read_by_boto, read_by_obstore, require_own_key, unquoted
 from dataset_packaging.io.s3_requests import S3Requests
 from dataset_packaging.io.s3_session import S3Access
 from dataset_packaging.io.s3_sink import S3Sink
@@ -70,39 +70,45 @@ class S3Store:
 
     # reading
 
-    def get(self, uri: str) -> memoryview:
+    def get(self, uri: str, max_bytes: int | None = None) -> memoryview:
         """See `Store.get`."""
-        return self._read(uri, None, None).data
+        return self._read(uri, Asked(max_bytes=max_bytes)).data
 
     def get_with_info(self, uri: str) -> tuple[memoryview, ObjectInfo]:
         """See `Store.get_with_info`."""
-        body = self._read(uri, None, None)
-        return body.data, ObjectInfo(uri, len(body.data), body.tag)
+        body = self._read(uri, Asked())
+        return body.data, ObjectInfo(uri, body.size_bytes, body.tag)
 
     def get_range(self, uri: str, start: int, length: int) -> memoryview:
         """See `Store.get_range`."""
-        return self._read(uri, (start, start + length), None).data if length > 0 else memoryview(b"")
+        return self._read(uri, Asked((start, start + length))).data if length > 0 else memoryview(b"")
+
+    def get_range_with_info(self, uri: str, start: int, length: int) -> tuple[memoryview, ObjectInfo]:
+        """See `Store.get_range_with_info`. A range beyond the end does cost a further request."""
+        body = self._read(uri, Asked((start, start + length))) if length > 0 else NOTHING
+        info = self.head(uri) if body is NOTHING else ObjectInfo(uri, body.size_bytes, body.tag)
+        return body.data, info
 
     def open(self, uri: str) -> BinaryIO:
         """See `Store.open`. Reads of an object that was replaced meanwhile raise `PreconditionFailed`."""
         info = self.head(uri)
 
         def read_range(start: int, length: int) -> memoryview:
-            return self._read(uri, (start, start + length), info.tag).data
+            return self._read(uri, Asked((start, start + length), info.tag)).data
 
         return io.BufferedReader(RangeFile(read_range, info.size_bytes))
 
-    def _read(self, uri: str, span: Span | None, tag: str | None) -> Body:
+    def _read(self, uri: str, asked: Asked) -> Body:
         def attempt(access: S3Access, bucket: str, key: str) -> Body:
             client = access.object_client(bucket) if is_plain(key) else None
             if client is not None:
                 try:
-                    return read_by_obstore(client, key, span, tag)
+                    return read_by_obstore(client, key, asked)
                 except RequestFailed as error:
                     if error.failure.fate is not Fate.UNCLEAR:
                         raise
                 self._counts.add("get")
-            found = read_by_boto(access.client(), bucket, key, span, tag)
+            found = read_by_boto(access.client(), bucket, key, asked)
             require_own_key(access.client(), bucket, key, found.tag)
             return found
 
@@ -186,7 +192,7 @@ class S3Store:
                     raise
             if unsure:
                 self._counts.add("get")
-                there = read_by_boto(client, bucket, key, None, None)
+                there = read_by_boto(client, bucket, key, Asked())
                 if there.data == body:
                     return ObjectInfo(uri, len(body), there.tag)
             return None

@@ -92,12 +92,20 @@ class Store(Protocol):
     store; no other object is ever touched instead) and `TransientStoreError` (retries used up).
     """
 
-    def get(self, uri: str) -> memoryview:
-        """Read a whole object; the length is checked against what the store announced."""
+    def get(self, uri: str, max_bytes: int | None = None) -> memoryview:
+        """Read a whole object; the length is checked against what the store announced.
+
+        Raises:
+            ObjectTooLarge: it announced more than `max_bytes`; the body was not read.
+        """
         ...
 
     def get_range(self, uri: str, start: int, length: int) -> memoryview:
         """Read bytes [start, start + length); shorter where the object ends, empty beyond its end."""
+        ...
+
+    def get_range_with_info(self, uri: str, start: int, length: int) -> tuple[memoryview, ObjectInfo]:
+        """Read as `get_range`, together with the size and tag of the whole object: no further request for them."""
         ...
 
     def get_with_info(self, uri: str) -> tuple[memoryview, ObjectInfo]:
@@ -231,13 +239,21 @@ class Stores:
         """Count what this process has done so far: requests by kind, bytes, retries, throttled answers, grant calls."""
         return self._counts.read()
 
-    def get(self, uri: str) -> memoryview:
+    def concurrency_limits(self) -> dict[str, int]:
+        """Tell how many requests may be in flight at present, for each S3 identity in use; fewer while S3 throttles."""
+        return {name: store.limiter.limit for name, store in self._opened.items() if hasattr(store, "limiter")}
+
+    def get(self, uri: str, max_bytes: int | None = None) -> memoryview:
         """See `Store.get`."""
-        return self.store_of(uri).get(uri)
+        return self.store_of(uri).get(uri, max_bytes)
 
     def get_range(self, uri: str, start: int, length: int) -> memoryview:
         """See `Store.get_range`."""
         return self.store_of(uri).get_range(uri, start, length)
+
+    def get_range_with_info(self, uri: str, start: int, length: int) -> tuple[memoryview, ObjectInfo]:
+        """See `Store.get_range_with_info`."""
+        return self.store_of(uri).get_range_with_info(uri, start, length)
 
     def get_with_info(self, uri: str) -> tuple[memoryview, ObjectInfo]:
         """See `Store.get_with_info`."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataset_packaging.errors import NotFound, UnsupportedKey
+from dataset_packaging.errors import NotFound, ObjectTooLarge, UnsupportedKey
 from dataset_packaging.io.store import Store
 
 ODD_KEYS = [
@@ -107,6 +107,22 @@ class StoreContract:
         assert bytes(store.get_range(uri, 10, 4)) == b""
         assert bytes(store.get_range(uri, 50, 4)) == b""
         assert bytes(store.get_range(uri, 3, 0)) == b""
+
+    def test_a_range_comes_with_what_is_known_of_the_whole(self, store: Store, root_uri: str) -> None:
+        uri = f"{root_uri}/x"
+        written = store.put(uri, b"0123456789")
+        for start, length, expected in ((0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (3, 0, b"")):
+            data, info = store.get_range_with_info(uri, start, length)
+            assert (bytes(data), info) == (expected, written)
+        written = store.put(uri, b"")
+        assert store.get_range_with_info(uri, 0, 10)[1] == written
+
+    def test_what_is_too_large_is_not_read(self, store: Store, root_uri: str) -> None:
+        uri = f"{root_uri}/x"
+        store.put(uri, b"0123456789")
+        assert bytes(store.get(uri, max_bytes=10)) == b"0123456789"
+        with pytest.raises(ObjectTooLarge, match="10 bytes, 9 are allowed"):
+            store.get(uri, max_bytes=9)
 
     def test_a_missing_object_is_not_found(self, store: Store, root_uri: str) -> None:
         store.put(f"{root_uri}/folder/x", b"1")

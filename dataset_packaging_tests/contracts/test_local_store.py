@@ -1,12 +1,13 @@
 """Local files keep the store contract, and some promises of their own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dataset_packaging.errors import UnsupportedKey
+from dataset_packaging.errors import NotFound, UnsupportedKey
 from dataset_packaging.io.local_store import LocalStore
 from dataset_packaging.io.store import Store
 from dataset_packaging_tests.contracts.store_contract import StoreContract
@@ -90,3 +91,11 @@ class TestLocalStore(StoreContract):
         for act in (lambda u: store.put(u, b""), store.get, store.head):
             with pytest.raises(UnsupportedKey):
                 act(f"{root_uri}/a\0b")
+
+    def test_a_pipe_under_an_object_s_name_is_not_waited_for(self, store: Store, root_uri: str, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for uri in (f"{root_uri}/pipe", "file:///dev/zero"):
+            for read in (store.get, store.open, lambda uri: store.get_range(uri, 0, 1)):
+                with pytest.raises(NotFound):
+                    read(uri)
+        assert list(store.list(f"{root_uri}/")) == []

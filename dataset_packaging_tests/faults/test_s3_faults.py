@@ -258,6 +258,7 @@ def test_throttling_is_waited_out_with_fewer_requests_at_once(
     lowered = [record.getMessage() for record in caplog.records if "throttling" in record.getMessage()]
     assert lowered
     assert "32 requests at once instead of 64" in lowered[0]
+    assert 2 <= stores.concurrency_limits()["s3-read"] < 64
 
 
 def test_every_second_request_throttled_still_completes(stores: Stores, proxy: FaultProxy, image_uri: str) -> None:
