@@ -11,23 +11,25 @@ import threading
 import time
 from collections.abc import Callable
 
-from dataset_packaging.config import S3Config
 from dataset_packaging.errors import NoGrant
 from dataset_packaging.io.credentials import ExpiringCredentials, S3Credentials
 from dataset_packaging.io.s3_control import ControlClient, GrantTarget
 from dataset_packaging.io.s3_keys import SCHEME, folder_of
-from dataset_packaging.io.s3_session import S3Access
+from dataset_packaging.io.s3_session import S3Access, S3Server
 from dataset_packaging.io.store import is_below
 
 _log = logging.getLogger(__name__)
 
 DENIAL_TRUST_S = 60.0  # a location without a grant, or a list of grants, is not asked for again within this
 
+MOST_FOLDERS_KEPT = 100_000
+
 
 class GrantedAccess:
     """Finds the access to every object of a store by its location. Thread-safe.
 
     Args:
+        server: Where S3 is.
         control: Asks S3 Control.
         permission: READ or READWRITE.
         prefixes: URIs that are asked for as a whole; other objects are asked for by their folder.
@@ -36,14 +38,14 @@ class GrantedAccess:
 
     def __init__(
         self,
-        s3: S3Config,
+        server: S3Server,
         control: ControlClient,
         permission: str,
         prefixes: tuple[str, ...],
         fallback: S3Access | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._s3 = s3
+        self._server = server
         self._control = control
         self._permission = permission
         self._prefixes = prefixes
@@ -69,6 +71,8 @@ class GrantedAccess:
         uri = f"{SCHEME}{bucket}/{key}"
         with self._lock:
             found = self._known(uri) or self._ask(bucket, uri, self._location(uri, folder))
+            if len(self._by_folder) >= MOST_FOLDERS_KEPT:
+                self._by_folder.clear()
             if any(scope.covers(folder) for scope, access in self._by_scope.items() if access is found):
                 self._by_folder[folder] = found
             return found
@@ -108,7 +112,7 @@ class GrantedAccess:
     def _open(self, target: GrantTarget) -> S3Access:
         answer = self._control.get_data_access(target, self._permission)
         source = ExpiringCredentials(functools.partial(self._refresh, target), first=answer.credentials)
-        access = S3Access(self._s3, source, f"S3 Access Grant {self._permission} on {answer.granted.uri}")
+        access = S3Access(self._server, source, f"S3 Access Grant {self._permission} on {answer.granted.uri}")
         self._by_scope[answer.granted] = access
         return access
 

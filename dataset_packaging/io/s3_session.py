@@ -177,6 +177,58 @@ def _home_of_obstore() -> int:
     return os.getpid()
 
 
+class S3Server:
+    """Where S3 is, as boto3 resolves it from settings, environment and profile. Lazy and thread-safe."""
+
+    def __init__(self, s3: S3Config) -> None:
+        self.s3 = s3
+        self._lock = threading.Lock()
+        self._resolved: tuple[str, str, bytes | None] | None = None
+
+    def open_client(self, source: ExpiringCredentials | None) -> BotoClient:
+        """Open a boto3 client that signs with `source`."""
+        config = client_config(self.s3, anonymous=source is None)
+        return session_with(self.s3, source).client("s3", endpoint_url=self.s3.endpoint, config=config)
+
+    def open_object_client(self, source: ExpiringCredentials | None, bucket: str) -> ObjectClient:
+        """Open an obstore client of the same server."""
+        endpoint, region, root_certificate = self._resolve()
+        path_style = self.s3.path_style if self.s3.path_style is not None else not is_aws(endpoint)
+        virtual = not path_style and _HOST_SAFE_BUCKET.fullmatch(bucket) is not None
+        scheme, _, host = endpoint.partition("://")
+        options: ClientConfig = {
+            "connect_timeout": timedelta(seconds=self.s3.connect_timeout_s),
+            "read_timeout": timedelta(seconds=self.s3.read_timeout_s),
+            "timeout": LONGEST_REQUEST,
+            "pool_max_idle_per_host": str(self.s3.max_connections),
+            "allow_http": scheme == "http",
+            "user_agent": USER_AGENT,
+        }
+        if root_certificate is not None:
+            options["root_certificate"] = root_certificate
+        return ObjectClient(
+            bucket,
+            config={
+                "endpoint": f"{scheme}://{bucket}.{host}" if virtual else endpoint,
+                "region": region,
+                "virtual_hosted_style_request": virtual,
+                "skip_signature": source is None,
+            },
+            client_options=options,
+            retry_config={"max_retries": 0},
+            credential_provider=None if source is None else for_obstore(source),
+        )
+
+    def _resolve(self) -> tuple[str, str, bytes | None]:
+        with self._lock:
+            if self._resolved is None:
+                client = self.open_client(None)
+                ca_bundle = _open_profile(self.s3.profile).get_config_variable("ca_bundle")
+                certificate = Path(ca_bundle).read_bytes() if ca_bundle else None
+                self._resolved = (client.meta.endpoint_url.rstrip("/"), client.meta.region_name, certificate)
+            return self._resolved
+
+
 class S3Access:
     """One identity's way to S3: its credentials and the clients that sign with them. Lazy and thread-safe.
 
@@ -184,27 +236,22 @@ class S3Access:
         who: The identity in words, for messages.
     """
 
-    def __init__(self, s3: S3Config, source: ExpiringCredentials | None, who: str) -> None:
+    def __init__(self, server: S3Server, source: ExpiringCredentials | None, who: str) -> None:
         self.who = who
-        self._s3 = s3
+        self._server = server
         self._source = source
         self._lock = threading.Lock()
         self._client: BotoClient | None = None
         self._object_clients: dict[str, ObjectClient] = {}
 
     @classmethod
-    def of(cls, s3: S3Config, identity: S3Identity | None) -> "S3Access":
+    def of(cls, server: S3Server, identity: S3Identity | None) -> "S3Access":
         """Take an identity's own permissions."""
-        return cls(s3, credentials_from(s3, identity), _Chosen.of(s3, identity).describe())
+        return cls(server, credentials_from(server.s3, identity), _Chosen.of(server.s3, identity).describe())
 
     def credentials(self) -> S3Credentials | None:
         """Give the credentials in use, fresh; None for anonymous access."""
         return None if self._source is None else self._source.read()
-
-    def describe(self) -> str:
-        """Name the identity for a message, its access key included. No I/O beyond what a request needs."""
-        now = self.credentials()
-        return self.who if now is None else f"{self.who}, access key {now.access_key}"
 
     def renew(self, refused: S3Credentials | None) -> bool:
         """Get other credentials than the refused ones; False where there are none."""
@@ -218,9 +265,7 @@ class S3Access:
         """Give the boto3 client."""
         with self._lock:
             if self._client is None:
-                self._client = session_with(self._s3, self._source).client(
-                    "s3", endpoint_url=self._s3.endpoint, config=client_config(self._s3, self._source is None)
-                )
+                self._client = self._server.open_client(self._source)
             return self._client
 
     def object_client(self, bucket: str) -> ObjectClient | None:
@@ -230,41 +275,7 @@ class S3Access:
             return found
         if _home_of_obstore() != os.getpid():
             return None
-        client = self.client()
         with self._lock:
-            opened = _open_object_client(self._s3, self._source, client, bucket)
+            opened = self._server.open_object_client(self._source, bucket)
             self._object_clients[bucket] = opened
             return opened
-
-
-def _open_object_client(
-    s3: S3Config, source: ExpiringCredentials | None, client: BotoClient, bucket: str
-) -> ObjectClient:
-    """Open obstore's client against the very server that boto3 resolved, whatever named it."""
-    endpoint = client.meta.endpoint_url.rstrip("/")
-    path_style = s3.path_style if s3.path_style is not None else not is_aws(endpoint)
-    virtual = not path_style and _HOST_SAFE_BUCKET.fullmatch(bucket) is not None
-    scheme, _, host = endpoint.partition("://")
-    options: ClientConfig = {
-        "connect_timeout": timedelta(seconds=s3.connect_timeout_s),
-        "read_timeout": timedelta(seconds=s3.read_timeout_s),
-        "timeout": LONGEST_REQUEST,
-        "pool_max_idle_per_host": str(s3.max_connections),
-        "allow_http": scheme == "http",
-        "user_agent": USER_AGENT,
-    }
-    ca_bundle = _open_profile(s3.profile).get_config_variable("ca_bundle")
-    if ca_bundle:
-        options["root_certificate"] = Path(ca_bundle).read_bytes()
-    return ObjectClient(
-        bucket,
-        config={
-            "endpoint": f"{scheme}://{bucket}.{host}" if virtual else endpoint,
-            "region": client.meta.region_name,
-            "virtual_hosted_style_request": virtual,
-            "skip_signature": source is None,
-        },
-        client_options=options,
-        retry_config={"max_retries": 0},
-        credential_provider=None if source is None else for_obstore(source),
-    )

@@ -20,7 +20,7 @@ from dataset_packaging.io.s3_errors import Fate, RequestFailed, failure_of_boto
 from dataset_packaging.io.s3_keys import SCHEME, is_plain, split_object_uri, split_output_uri, split_s3_uri
 from dataset_packaging.io.s3_reads import NOTHING, Asked, Body, read_by_boto, read_by_obstore, require_own_key, unquoted
 from dataset_packaging.io.s3_requests import S3Requests
-from dataset_packaging.io.s3_session import S3Access
+from dataset_packaging.io.s3_session import S3Access, S3Server
 from dataset_packaging.io.s3_sink import S3Sink
 from dataset_packaging.io.s3_uploads import S3Uploads
 from dataset_packaging.io.store import Data, ObjectInfo, Sink, StorageConfig, StoreCounts
@@ -39,12 +39,13 @@ class S3Store:
         self._counts = counts if counts is not None else StoreCounts()
         self._requests = S3Requests(config.s3, self._counts, "S3 (outputs)" if writable else "S3 (sources)")
         identity = config.s3.write if writable else config.s3.read
-        access = S3Access.of(config.s3, identity)
+        server = S3Server(config.s3)
+        access = S3Access.of(server, identity)
         self._grants: GrantedAccess | None = None
         self._access = access
         if config.access_grants is not None:
             self._grants = GrantedAccess(
-                config.s3,
+                server,
                 ControlClient(config.s3, config.access_grants, identity, self._counts),
                 "READWRITE" if writable else config.access_grants.permission,
                 config.output_prefixes if writable else (),

@@ -1,8 +1,10 @@
 """Additive increase, multiplicative decrease."""
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,21 @@ def test_one_burst_of_refusals_halves_once() -> None:
     assert limiter.limit == 32
     answer(limiter, throttled=True)
     assert limiter.limit == 16
+
+
+def test_the_log_tells_each_low_once_and_the_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    limiter = ConcurrencyLimiter(8, name="S3")
+    with caplog.at_level(logging.INFO):
+        for _ in range(50):
+            answer(limiter, throttled=True)
+            answer(limiter, throttled=False)
+        for _ in range(100):
+            answer(limiter, throttled=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "S3 is throttling: 4 requests at once instead of 8",
+        "S3 is throttling: 2 requests at once instead of 4",
+        "S3: 8 requests at once again",
+    ]
 
 
 def test_it_never_stops_everything() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dataset_packaging.config import S3Config, S3Identity
 from dataset_packaging.errors import AccessDenied
-from dataset_packaging.io.s3_session import S3Access, client_config, is_aws, session_from
+from dataset_packaging.io.s3_session import S3Server, client_config, is_aws, session_from
 from dataset_packaging.io.store import Stores
 from dataset_packaging_tests.contracts.s3_config import s3_config, storage
 from dataset_packaging_tests.servers.s3_server import S3Endpoint
@@ -152,8 +152,5 @@ def test_a_client_has_explicit_times_and_no_retries_of_its_own() -> None:
 def test_the_bucket_stands_where_the_server_expects_it(
     settings: dict[str, object], bucket: str, expected: tuple[str, str], bare_environ: pytest.MonkeyPatch
 ) -> None:
-    bare_environ.setenv("AWS_ACCESS_KEY_ID", "key")
-    bare_environ.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    client = S3Access.of(S3Config.model_validate(settings), None).object_client(bucket)
-    assert client is not None
+    client = S3Server(S3Config.model_validate(settings)).open_object_client(None, bucket)
     assert (client.config["endpoint"], client.config["virtual_hosted_style_request"]) == expected
