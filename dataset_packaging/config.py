@@ -41,7 +41,7 @@ from dataset_packaging.config_fields import (
     tuple_of_texts,
 )
 from dataset_packaging.config_messages import explain_validation
-from dataset_packaging.config_sidecar import MergeConfig, SchemaExtension, SidecarConfig
+from dataset_packaging.config_sidecar import CropsConfig, MergeConfig, ResizedSet, SchemaExtension, SidecarConfig
 from dataset_packaging.config_yaml import read_yaml
 from dataset_packaging.core.dataset_rules import (
     MAPPING_NAMES_SCHEMA,
@@ -54,12 +54,14 @@ from dataset_packaging.errors import ConfigError
 
 __all__ = [
     "AccessGrantsConfig",
+    "CropsConfig",
     "DatasetConfig",
     "FieldMapping",
     "ImagesConfig",
     "MappingConfig",
     "MergeConfig",
     "PackingConfig",
+    "ResizedSet",
     "RuntimeConfig",
     "S3Config",
     "S3Identity",
@@ -279,9 +281,12 @@ class DatasetConfig(Model):
         casts = {column: field.cast for column, field in self.mapping.direct.items()}
         extensions = self.sidecar.extension_columns()
         require_mappable(self.mapping.constants, casts, extensions)
+        outputs = (self.output_prefix, self.sidecar_prefix)
         for number, merge in enumerate(self.sidecar.merge):
             require_mergeable(number, {name: column.cast for name, column in merge.columns.items()}, extensions)
-            require_other_sources(number, merge.locations, (self.output_prefix, self.sidecar_prefix))
+            require_other_sources(("sidecar", "merge", number), merge.locations, outputs)
+        for number, resized in enumerate(self.sidecar.crops.resized if self.sidecar.crops else ()):
+            require_other_sources(("sidecar", "crops", "resized", number), (resized.prefix,), outputs)
         return self
 
 

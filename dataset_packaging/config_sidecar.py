@@ -15,6 +15,7 @@ from dataset_packaging.config_fields import (
     Uri,
     tuple_of_texts,
 )
+from dataset_packaging.core.crops import DEFAULT_BOX_FIELDS
 from dataset_packaging.core.schema import ExtensionColumn, parse_extension
 
 
@@ -86,6 +87,51 @@ class MergeConfig(Model):
         return self.source if self.source is not None else (self.source_prefix or "",)
 
 
+class ResizedColumns(Model):
+    """Names of the columns in which a resized set says what was done with each image; sizes and places in pixels."""
+
+    target_width: Text = "width"
+    """Width of the resized and cropped image."""
+    target_height: Text = "height"
+    """Height of the resized and cropped image."""
+    resized_width: Text = "resized_width"
+    """Width before the crop."""
+    resized_height: Text = "resized_height"
+    """Height before the crop."""
+    crop_left: Text = "crop_left"
+    """Where the crop begins, from the left."""
+    crop_top: Text = "crop_top"
+    """Where the crop begins, from the top."""
+
+
+class ResizedSet(Model):
+    """An existing set of resized images whose geometry the crop fields follow."""
+
+    size: Literal[512, 1024]
+    """Its fixed area is the square of this."""
+    prefix: Prefix
+    """A folder with the same relative shard paths, the same rows and the same order of image_key."""
+    columns: ResizedColumns = ResizedColumns()
+
+
+class CropsConfig(Model):
+    """Structured captions after a resize: structured_description_crop_512 and _1024, and bbox_resize_meta."""
+
+    sizes: Annotated[tuple[Literal[512, 1024], ...], Field(min_length=1)] = (512, 1024)
+    """Fixed areas, as the sides of their squares: aspect kept, sides cut to multiples of 32."""
+    box_fields: Annotated[tuple[Text, ...], Field(min_length=1)] = DEFAULT_BOX_FIELDS
+    """Names under which boxes [y0, x0, y1, x1] from 0 to 1000 stand in structured_description."""
+    resized: tuple[ResizedSet, ...] = ()
+    """Where the geometry of a size is read from; the others are computed."""
+
+    @model_validator(mode="after")
+    def _each_size_once(self) -> Self:
+        sizes = [entry.size for entry in self.resized]
+        if len(set(sizes)) != len(sizes) or not set(sizes) <= set(self.sizes):
+            raise ValueError("each of sizes may have one resized set, and no other size")
+        return self
+
+
 class SidecarConfig(Model):
     """What the sidecar adds to the main columns."""
 
@@ -95,6 +141,8 @@ class SidecarConfig(Model):
     """Columns that only this dataset has."""
     merge: tuple[MergeConfig, ...] = ()
     """Values of other sources, merged in this order."""
+    crops: CropsConfig | None = None
+    """Crop-aware fields, computed from structured_description (after all merges)."""
 
     @field_validator("schema_extensions")
     @classmethod

@@ -132,8 +132,8 @@ def require_mergeable(number: int, casts: Mapping[str, str | None], extensions: 
             raise FieldError((*path, "cast"), f"{fitting}, got {cast!r}")
 
 
-def require_other_sources(number: int, uris: Sequence[str], prefixes: Sequence[str]) -> None:
-    """Raise where a merge reads what the dataset itself writes; pure.
+def require_other_sources(path: tuple[str | int, ...], uris: Sequence[str], prefixes: Sequence[str]) -> None:
+    """Raise where a source of the sidecar is what the dataset itself writes; pure.
 
     Raises:
         FieldError: names the field and what it overlaps with.
@@ -141,9 +141,7 @@ def require_other_sources(number: int, uris: Sequence[str], prefixes: Sequence[s
     for uri in uris:
         for prefix in prefixes:
             if is_below(uri, prefix) or is_below(prefix, uri):
-                raise FieldError(
-                    ("sidecar", "merge", number), f"{uri} overlaps with {prefix}: outputs cannot be inputs"
-                )
+                raise FieldError(path, f"{uri} overlaps with {prefix}: outputs cannot be inputs")
 
 
 def _expected_constant(column: str, type_: pa.DataType, value: object) -> str | None:

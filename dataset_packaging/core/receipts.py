@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.merging import MergedColumn
 
 RECEIPT_VERSION = 1
@@ -108,6 +109,7 @@ class SidecarReceipt:
         rows: in the sidecar; equal to the packed rows of its shard.
         null_counts: nulls by column.
         merged: where merged columns come from.
+        crops: what the crops did to captions, by size.
         version: of this format.
     """
 
@@ -119,6 +121,7 @@ class SidecarReceipt:
     rows: int
     null_counts: dict[str, int]
     merged: tuple[MergedColumn, ...] = ()
+    crops: tuple[CropCounts, ...] = ()
     version: int = RECEIPT_VERSION
 
 

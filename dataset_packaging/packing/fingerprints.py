@@ -5,9 +5,11 @@ change makes a new generation) and `shard` (the bytes of a shard; a change rewri
 """
 
 from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.crops import CROPS_VERSION
 from dataset_packaging.core.schema import SCHEMA_VERSION
 from dataset_packaging.core.shard_plan import PlannedShard, combined_fingerprint
 from dataset_packaging.imaging.verify import POLICY_VERSION
+from dataset_packaging.packing.source_versions import SourceVersions
 
 INDEX_VERSION = 1
 """Raised when the meaning of index columns or row hashes changes."""
@@ -70,14 +72,16 @@ def main_fingerprint(dataset: DatasetConfig, shard: PlannedShard) -> str:
 
 
 def sidecar_fingerprint(
-    dataset: DatasetConfig, shard: PlannedShard, main: str, main_sha256: str, merge_versions: tuple[str, ...]
+    dataset: DatasetConfig, shard: PlannedShard, main: str, main_sha256: str, versions: SourceVersions
 ) -> str:
-    """Returns the fingerprint that the receipt of a sidecar must carry; one version for each merge."""
-    merges = zip(dataset.sidecar.merge, merge_versions, strict=True)
+    """Returns the fingerprint that the receipt of a sidecar must carry."""
+    merges = zip(dataset.sidecar.merge, versions.merges, strict=True)
+    crops = dataset.sidecar.crops
     return combined_fingerprint(
         main,
         main_sha256,
         shard.sidecar_fingerprint,
         dataset.sidecar.model_dump_json(include={"schema_extensions"}),
         *(f"{merge.model_dump_json()}\0{version}" for merge, version in merges),
+        *((str(CROPS_VERSION), crops.model_dump_json(), *versions.resized) if crops else ()),
     )

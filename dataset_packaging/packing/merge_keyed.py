@@ -23,7 +23,8 @@ from dataset_packaging.packing.merge_sort import (
     spread_piece,
     write_places,
 )
-from dataset_packaging.packing.merge_sources import MergeStamps, plan_pieces
+from dataset_packaging.packing.merge_sources import plan_pieces
+from dataset_packaging.packing.source_versions import SidecarSources
 
 PART_BYTES = 64 << 20
 """Rows of a source that one part should have."""
@@ -72,20 +73,20 @@ class KeyedMerge:
         stores: of the dataset.
         layout: of the dataset.
         current: the published generation, which says which shard holds which key.
-        stamps: versions of the sources.
+        sources: files of the sources and their versions.
     """
 
     dataset: DatasetConfig
     stores: Stores
     layout: Layout
     current: Published
-    stamps: MergeStamps
+    sources: SidecarSources
 
     def target(self, number: int) -> MergeLayout:
         """Return where the sorted source of a merge stands: a place of its own for each version and generation."""
         merge = self.dataset.sidecar.merge[number]
         fingerprint = combined_fingerprint(
-            self.stamps.keyed(number).fingerprint,
+            self.sources.keyed(number).fingerprint,
             merge.model_dump_json(exclude={"mode", "unmatched"}),
             str(self.dataset.mapping.base_uri),
             self.current.summary.fingerprint,
@@ -106,7 +107,7 @@ class KeyedMerge:
         )
         for result in executor.map(write_places, [places]):
             result.require_value()
-        pieces, size = plan_pieces(self.stores, self.stamps.keyed(number).files)
+        pieces, size = plan_pieces(self.stores, self.sources.keyed(number).files)
         shards = len(self.current.shards)
         parts = max(1, min(shards, MOST_PARTS, -(-size // PART_BYTES)))
         spreads = [
@@ -126,7 +127,7 @@ class KeyedMerge:
             repeated += gathered.require_value()
             report("sorting a merge source", done, len(gathers))
         summary = KeyedSummary(
-            " ".join(file.uri for file in self.stamps.keyed(number).files),
+            " ".join(file.uri for file in self.sources.keyed(number).files),
             sum(piece.rows for piece in spread),
             sum(piece.bad_lines for piece in spread),
             sum(piece.null_keys for piece in spread),

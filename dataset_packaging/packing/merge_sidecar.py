@@ -14,7 +14,8 @@ from dataset_packaging.core.merging import BoolArray, MergedColumn, merge_values
 from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound
 from dataset_packaging.io.parquet import open_parquet, read_matching
 from dataset_packaging.io.store import Stores
-from dataset_packaging.packing.merge_sources import ABSENT, MergeReader, SourceRows
+from dataset_packaging.packing.merge_sources import MergeReader, SourceRows
+from dataset_packaging.packing.source_versions import ABSENT
 
 PROVENANCE_KEY = "dataset_packaging.merge"
 """Name of the footer entry that says where merged columns come from: a JSON list of `MergedColumn`."""

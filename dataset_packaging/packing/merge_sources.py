@@ -1,10 +1,10 @@
-"""The sources of `sidecar.merge`: which files, in which version, and their rows as key and values. Reads only.
+"""The rows of merge sources, as key and values. Reads only.
 
 Memory: one batch of rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -13,22 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataset_packaging.config import DatasetConfig, MergeConfig
-from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.casts import Json, cast_text
-from dataset_packaging.core.layout import shard_name
 from dataset_packaging.core.lenient_json import LenientJsonError, parse_leniently
 from dataset_packaging.core.merging import BoolArray, ValueReader
 from dataset_packaging.core.reference import nearest_name
 from dataset_packaging.core.schema import PATH_COLUMN, mergeable_columns
-from dataset_packaging.core.shard_plan import combined_fingerprint
 from dataset_packaging.core.uris import normalize_path
 from dataset_packaging.errors import MergeSourceUnusable, PermanentStoreError
-from dataset_packaging.io.jsonl import Block, BlockReader, SourceFile, find_files, plan_blocks
+from dataset_packaging.io.jsonl import Block, BlockReader, SourceFile, plan_blocks
 from dataset_packaging.io.parquet import open_parquet
 from dataset_packaging.io.store import Stores
-
-ABSENT = "absent"
-"""Stands for the version of an aligned source shard that is not there."""
 
 _PIECE_BYTES = 128 << 20
 _BATCH_BYTES = 16 << 20
@@ -283,80 +277,3 @@ def _plan_groups(uri: str, metadata: pq.FileMetaData) -> tuple[list[RowGroups], 
             pieces.append(RowGroups(uri, start, group + 1))
             start, total, size = group + 1, total + size, 0
     return pieces, total
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedFiles:
-    """The files of a keyed source and the fingerprint of all; `problem` says why there are none."""
-
-    files: tuple[SourceFile, ...]
-    fingerprint: str
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeStamps:
-    """The versions of a dataset's merge sources, read when first asked for and then kept.
-
-    Attributes:
-        stores: of the dataset.
-        dataset: its configuration.
-    """
-
-    stores: Stores
-    dataset: DatasetConfig
-    _keyed: dict[int, KeyedFiles] = field(default_factory=dict)
-    _aligned: dict[tuple[int, Bucket], dict[str, str]] = field(default_factory=dict)
-    _prefixes: dict[int, str] = field(default_factory=dict)
-
-    def keyed(self, number: int) -> KeyedFiles:
-        """Return the files of keyed merge `number`."""
-        if number not in self._keyed:
-            self._keyed[number] = self._read_keyed(number)
-        return self._keyed[number]
-
-    def of_shard(self, bucket: Bucket, shard: int) -> tuple[str, ...]:
-        """Return the version of each merge source as far as one shard depends on it."""
-        return tuple(
-            self.keyed(number).fingerprint if merge.source is not None else self._aligned_version(number, bucket, shard)
-            for number, merge in enumerate(self.dataset.sidecar.merge)
-        )
-
-    def problem(self) -> str:
-        """Return why a source cannot be used, or nothing."""
-        for number, merge in enumerate(self.dataset.sidecar.merge):
-            problem = self.keyed(number).problem if merge.source is not None else self._prefix_problem(number)
-            if problem:
-                return problem
-        return ""
-
-    def _prefix_problem(self, number: int) -> str:
-        if number not in self._prefixes:
-            prefix = self.dataset.sidecar.merge[number].source_prefix
-            shards = (info for info in self.stores.list(f"{prefix}/") if info.uri.endswith(".parquet"))
-            empty = next(shards, None) is None
-            problem = f"sidecar.merge[{number}]: source_prefix: no .parquet file is found below {prefix}"
-            self._prefixes[number] = problem if empty else ""
-        return self._prefixes[number]
-
-    def _read_keyed(self, number: int) -> KeyedFiles:
-        files: list[SourceFile] = []
-        for pattern in self.dataset.sidecar.merge[number].source or ():
-            try:
-                found = find_files(self.stores, pattern)
-            except PermanentStoreError as error:
-                return KeyedFiles((), "", f"sidecar.merge[{number}]: source cannot be read: {error}")
-            if not found:
-                return KeyedFiles((), "", f"sidecar.merge[{number}]: source: nothing is found at {pattern}")
-            files += found
-        unique = tuple({file.uri: file for file in files}.values())
-        return KeyedFiles(unique, combined_fingerprint(*(f"{f.uri}\0{f.size_bytes}\0{f.tag}" for f in unique)))
-
-    def _aligned_version(self, number: int, bucket: Bucket, shard: int) -> str:
-        if (number, bucket) not in self._aligned:
-            folder = f"{self.dataset.sidecar.merge[number].source_prefix}/{bucket.key}/"
-            self._aligned[number, bucket] = {
-                info.uri.removeprefix(folder): combined_fingerprint(info.uri, str(info.size_bytes), info.tag)
-                for info in self.stores.list(folder)
-            }
-        return self._aligned[number, bucket].get(f"{shard_name(shard)}.parquet", ABSENT)

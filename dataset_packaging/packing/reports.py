@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.invariants import Finding
 
 Stage = Literal["manifest", "shards", "sidecars", "verify"]
@@ -258,6 +259,7 @@ class BucketSidecars:
         null_counts: nulls by column.
         blocked: why they could not all be written, else None.
         merged: merged columns, by name.
+        crops: captions after the crops, by size.
     """
 
     rows: int
@@ -266,6 +268,7 @@ class BucketSidecars:
     null_counts: dict[str, int]
     blocked: str | None
     merged: dict[str, MergedCounts] = field(default_factory=dict)
+    crops: tuple[CropCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import Executor
 from dataset_packaging.packing.generation import Published, read_current
 from dataset_packaging.packing.lease import hold_lease
-from dataset_packaging.packing.merge_sources import MergeStamps
 from dataset_packaging.packing.reference import Reference, read_reference
 from dataset_packaging.packing.reports import Progress
+from dataset_packaging.packing.source_versions import SidecarSources
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Run:
         run_id: names the run; the lease is re-entrant by it.
         progress: receives progress.
         open_executor: opens the executor; called once, when a task is first run.
-        merge_stamps: versions of the sources of `sidecar.merge`.
+        sidecar_sources: what sidecars take values from, and its versions.
     """
 
     dataset: DatasetConfig
@@ -34,7 +34,7 @@ class Run:
     open_executor: Callable[[], AbstractContextManager[Executor]]
     stores: Stores = field(init=False)
     layout: Layout = field(init=False)
-    merge_stamps: MergeStamps = field(init=False)
+    sidecar_sources: SidecarSources = field(init=False)
     _stack: ExitStack = field(default_factory=ExitStack)
     _executor: Executor | None = None
     _reference: Reference | None = None
@@ -43,7 +43,7 @@ class Run:
         dataset = self.dataset
         self.stores = Stores(StorageConfig.of(dataset))
         self.layout = Layout(dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
-        self.merge_stamps = MergeStamps(self.stores, dataset)
+        self.sidecar_sources = SidecarSources(self.stores, dataset)
 
     @property
     def executor(self) -> Executor:

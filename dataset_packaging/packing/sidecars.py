@@ -20,6 +20,7 @@ from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import IndexDamaged
 from dataset_packaging.io.parquet import read_table, shard_writer
 from dataset_packaging.io.store import StorageConfig, shared_stores
+from dataset_packaging.packing.crop_fields import add_crop_fields
 from dataset_packaging.packing.index_schema import FACTS_SCHEMA, record_fields
 from dataset_packaging.packing.merge_sidecar import PROVENANCE_KEY, MergeInput, encode_provenance, merge_columns
 from dataset_packaging.packing.pack_shard import read_planned_rows
@@ -77,6 +78,7 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
     packed = rows.take(at)
     table = _sidecar_table(packed, facts, sidecar_schema(extensions))
     table, merged = merge_columns(stores, task.dataset, bucket, number, task.merges, table)
+    table, crops = add_crop_fields(stores, task.dataset, bucket, number, table)
     data = pa.BufferOutputStream()
     with shard_writer(data, table.schema, None) as writer:
         writer.write_table(table, row_group_size=max(1, len(table)))
@@ -86,7 +88,9 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
     info = stores.put(layout.sidecar_uri(bucket, number), payload)
     nulls = {name: table[name].null_count for name in table.schema.names if table[name].null_count}
     stored = StoredObject(info.size_bytes, info.tag, hashlib.sha256(payload).hexdigest())
-    receipt = SidecarReceipt(task.dataset.name, bucket.key, number, task.fingerprint, stored, len(table), nulls, merged)
+    receipt = SidecarReceipt(
+        task.dataset.name, bucket.key, number, task.fingerprint, stored, len(table), nulls, merged, crops
+    )
     stores.put(layout.sidecar_receipt_uri(bucket, number), encode_receipt(receipt))
     return SidecarOutcome(bucket, number, len(table), nulls)
 

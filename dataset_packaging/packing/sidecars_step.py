@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dataset_packaging.core.bucketing import Bucket
+from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.layout import MergeLayout
 from dataset_packaging.core.merging import MergedColumn
 from dataset_packaging.errors import MergeSourceUnusable
@@ -34,7 +35,7 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
     written: Counter[str] = Counter()
     with run.lease():
         current = run.require_current()
-        if problem := run.merge_stamps.problem():
+        if problem := run.sidecar_sources.problem():
             raise MergeSourceUnusable(problem)
         due: list[tuple[ShardState, SidecarState]] = []
         for bucket in buckets:
@@ -45,7 +46,7 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
                 for shard, sidecar in zip(status.shards, status.sidecars, strict=True)
                 if shard.receipt is not None and not shard.problem and (sidecar.problem or options.rebuild)
             ]
-        keyed = KeyedMerge(run.dataset, run.stores, run.layout, current, run.merge_stamps)
+        keyed = KeyedMerge(run.dataset, run.stores, run.layout, current, run.sidecar_sources)
         tasks = _plan_tasks(run, current, keyed, due, clock) if due else []
         rows = 0
         for done, result in enumerate(run.executor.map(write_sidecar, tasks) if tasks else (), 1):
@@ -82,7 +83,7 @@ def _plan_tasks(
     for state, sidecar in due:
         shard = state.shard
         inputs = []
-        for order, version in enumerate(run.merge_stamps.of_shard(shard.bucket, shard.number)):
+        for order, version in enumerate(run.sidecar_sources.versions(shard.bucket, shard.number).merges):
             source = " ".join(run.dataset.sidecar.merge[order].locations)
             if order not in sorted_sources:
                 inputs.append(MergeInput(version, source))
@@ -108,6 +109,7 @@ def _source_reports(run: Run, keyed: KeyedMerge) -> tuple[MergeSourceReport, ...
 
 def _bucket_report(status: BucketStatus, written: int, failures: dict[tuple[str, int], str]) -> BucketSidecars:
     nulls: Counter[str] = Counter()
+    crops: dict[int, CropCounts] = {}
     merged: dict[str, MergedCounts] = {}
     problems: list[str] = []
     rows = 0
@@ -121,8 +123,13 @@ def _bucket_report(status: BucketStatus, written: int, failures: dict[tuple[str,
             nulls.update(state.receipt.null_counts)
             for column in state.receipt.merged:
                 merged[column.column] = _added(merged.get(column.column), column)
+            for counts in state.receipt.crops:
+                before = crops.get(counts.size, CropCounts(counts.size))
+                crops[counts.size] = before.added(counts)
     blocked = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-    return BucketSidecars(rows, len(status.sidecars), written, dict(nulls), blocked or None, merged)
+    return BucketSidecars(
+        rows, len(status.sidecars), written, dict(nulls), blocked or None, merged, tuple(crops.values())
+    )
 
 
 def _added(counts: MergedCounts | None, column: MergedColumn) -> MergedCounts:

@@ -24,6 +24,7 @@ from dataset_packaging.errors import NotFound
 from dataset_packaging.io.store import ObjectInfo, Stores
 from dataset_packaging.packing.fingerprints import main_fingerprint, sidecar_fingerprint
 from dataset_packaging.packing.run import Run
+from dataset_packaging.packing.source_versions import SourceVersions
 
 _READ_THREADS = 32
 _HASH_BYTES = 8 << 20
@@ -90,8 +91,9 @@ def read_bucket_status(
     receipt of an object that proved to be the same gets the new tag.
     """
     stores, layout, dataset = run.stores, run.layout, run.dataset
-    problem = run.merge_stamps.problem()
-    versions = [() if problem else run.merge_stamps.of_shard(bucket, shard.number) for shard in planned]
+    problem = run.sidecar_sources.problem()
+    nothing = SourceVersions((), ())
+    versions = [nothing if problem else run.sidecar_sources.versions(bucket, shard.number) for shard in planned]
     objects = {info.uri: info for info in stores.list(layout.shards_prefix(bucket))}
     facts = {info.uri: info for info in stores.list(f"{layout.work_prefix}/facts/{bucket.key}/")}
     sidecars = {info.uri: info for info in stores.list(layout.sidecars_prefix(bucket))}
@@ -169,8 +171,8 @@ def _same_object(stores: Stores, info: ObjectInfo, stored: StoredObject) -> Stor
 def _sidecar_state(
     run: Run,
     state: ShardState,
-    merge_versions: tuple[str, ...],
-    merge_problem: str,
+    versions: SourceVersions,
+    source_problem: str,
     objects: dict[str, ObjectInfo],
     restamp: bool,
 ) -> SidecarState:
@@ -179,10 +181,10 @@ def _sidecar_state(
         return SidecarState(shard, "", None, f"the main shard is not done: {state.problem}", False)
     info = objects.get(layout.sidecar_uri(shard.bucket, shard.number))
     receipt_uri = layout.sidecar_receipt_uri(shard.bucket, shard.number)
-    if merge_problem:
-        return SidecarState(shard, "", None, merge_problem, info is not None)
+    if source_problem:
+        return SidecarState(shard, "", None, source_problem, info is not None)
     main_sha256 = state.receipt.object.sha256
-    fingerprint = sidecar_fingerprint(run.dataset, shard, state.fingerprint, main_sha256, merge_versions)
+    fingerprint = sidecar_fingerprint(run.dataset, shard, state.fingerprint, main_sha256, versions)
 
     def found(receipt: SidecarReceipt | None, problem: str) -> SidecarState:
         return SidecarState(shard, fingerprint, receipt, problem, info is not None)
@@ -199,7 +201,7 @@ def _sidecar_state(
     if stamped is None:
         return found(receipt, "the object is not the one of its receipt")
     if receipt.fingerprint != fingerprint:
-        return found(receipt, "its shard, planned values, merge sources or settings have changed")
+        return found(receipt, "its shard, planned values, sources or settings have changed")
     if restamp and stamped != receipt.object:
         stores.put(receipt_uri, encode_receipt(replace(receipt, object=stamped)))
     return found(receipt, "")
