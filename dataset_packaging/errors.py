@@ -111,6 +111,10 @@ class ObjectTooLarge(PermanentStoreError):
     """The object is larger than its reader would take; its body was not read."""
 
 
+class ObjectDamaged(PermanentStoreError):
+    """The object is there, and its bytes are not a whole file of its kind."""
+
+
 class UnsupportedKey(PermanentStoreError):
     """The key cannot be said to this store without changing it."""
 

@@ -44,6 +44,10 @@ class Layout:
         """Returns the receipt of a sidecar."""
         return f"{self.work_prefix}/sidecar_receipts/{bucket.key}/{shard_name(number)}.json"
 
+    def facts_prefix(self, bucket: Bucket | None = None) -> str:
+        """Returns the folder of facts, of one bucket or of all; ends in a slash."""
+        return f"{self.work_prefix}/facts/" + (f"{bucket.key}/" if bucket else "")
+
     def receipts_prefix(self, bucket: Bucket | None = None) -> str:
         """Returns the folder of receipts, of one bucket or of all; ends in a slash."""
         return f"{self.work_prefix}/receipts/" + (f"{bucket.key}/" if bucket else "")
@@ -94,10 +98,19 @@ class Layout:
         """The balance of the dataset in one JSON object."""
         return f"{self.work_prefix}/ledger.json"
 
+    def retries_uri(self, generation: int) -> str:
+        """Returns the rejected rows of a generation whose new attempt succeeded; the next one gives them a place."""
+        return f"{self.retries_prefix}generation-{generation:06d}.parquet"
+
     @property
-    def retries_uri(self) -> str:
-        """Rejected rows whose new attempt succeeded; the next generation gives them a place."""
-        return f"{self.work_prefix}/retries.parquet"
+    def retries_prefix(self) -> str:
+        """The folder of successful retries; ends in a slash."""
+        return f"{self.work_prefix}/retries/"
+
+    @property
+    def generations_prefix(self) -> str:
+        """What the URIs of all generations start with; not a folder."""
+        return f"{self.work_prefix}/generation-"
 
     @property
     def merges_prefix(self) -> str:

@@ -136,6 +136,7 @@ class ShardTotals:
         shard: npt.NDArray[np.int32],
         position: npt.NDArray[np.int32],
         main_hash: U64,
+        side_hash: U64,
         absent: npt.NDArray[np.bool_],
     ) -> None:
         """Adds empty places.
@@ -144,14 +145,16 @@ class ShardTotals:
             shard: shard numbers.
             position: positions in the shard.
             main_hash: the hash that the row had when its shard was planned.
-            absent: whether the row never stood in the shard's file (moved or rejected there): its hash still counts,
-                so that the shard that was written without it stays valid. A removed row does not count: its shard
+            side_hash: the same of the values that reach only the sidecar.
+            absent: whether the row never stood in the shard's file (moved or rejected there): its hashes still count,
+                so that the files that were written without it stay valid. A removed row does not count: its shard
                 must be written anew.
         """
         if not len(shard):
             return
         self._grow(int(shard.max()) + 1)
         np.add.at(self.main, shard[absent], fold(main_hash[absent], position[absent]))
+        np.add.at(self.side, shard[absent], fold(side_hash[absent], position[absent]))
         np.maximum.at(self.rows, shard, position.astype(np.int64) + 1)
 
     def planned(self, bucket: Bucket) -> list[PlannedShard]:

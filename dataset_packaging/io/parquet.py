@@ -1,13 +1,21 @@
-"""Parquet files in a store: small tables at once, shards as a stream of row groups."""
+"""Parquet files in a store: small tables at once, shards as a stream of row groups.
 
+Damage and outage are told apart: what Arrow cannot make sense of is `ObjectDamaged`, what the store could not deliver
+keeps its own class.
+"""
+
+import hashlib
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataset_packaging.io.store import ObjectInfo, Stores
+from dataset_packaging.core.receipts import StoredObject
+from dataset_packaging.errors import ObjectDamaged, TransientStoreError
+from dataset_packaging.io.store import Data, ObjectInfo, Sink, Stores
 
 ZSTD_LEVEL = 3
 """For everything but image bytes; measured as the usual best balance for text."""
@@ -19,26 +27,103 @@ PAGE_ROWS = 1
 """Rows that the writer weighs at once against the page size: more puts a whole row group of images into one page."""
 
 
-def write_table(stores: Stores, uri: str, table: pa.Table, row_group_rows: int = 1 << 16) -> ObjectInfo:
-    """Writes a small table as one object, whole or not at all. Equal tables give equal bytes."""
+@contextmanager
+def damage_told(uri: str) -> Iterator[None]:
+    """Turns what Arrow raises about the bytes of a file, within the block, into ObjectDamaged.
+
+    An error of the system while a local file is read is TransientStoreError; errors of stores pass as they are.
+    """
+    try:
+        yield
+    except EOFError as error:
+        raise TransientStoreError(uri, f"a read came short: {error}") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        # Arrow's own complaints about a file are OSErrors too, but carry no number of a system error.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise TransientStoreError(uri, str(error)) from error
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ObjectDamaged(uri, f"it cannot be read as Parquet: {text}") from error
+
+
+class HashingSink:
+    """Passes bytes on to a sink and hashes them; good for `pa.PythonFile`, whose closing does not close the sink."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._sha256 = hashlib.sha256()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the sink is published or aborted."""
+        return self._sink.closed
+
+    def write(self, data: Data) -> int:
+        """See `Sink.write`."""
+        self._sha256.update(data)
+        return self._sink.write(data)
+
+    def tell(self) -> int:
+        """See `Sink.tell`."""
+        return self._sink.tell()
+
+    def flush(self) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing: the end of the sink's own block publishes."""
+
+    def readable(self) -> bool:
+        """See `io.IOBase`."""
+        return False
+
+    def writable(self) -> bool:
+        """See `io.IOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See `io.IOBase`."""
+        return False
+
+    def stored(self) -> StoredObject:
+        """Returns the published object with its hash. Only after the sink's block has ended."""
+        return stored_object(self._sink.info, self._sha256.hexdigest())
+
+
+def stored_object(info: ObjectInfo, sha256: str) -> StoredObject:
+    """Returns what receipts keep of an object. Pure."""
+    return StoredObject(info.size_bytes, info.tag, sha256)
+
+
+def encode_table(table: pa.Table, row_group_rows: int = 1 << 16) -> memoryview:
+    """Returns a small table as the bytes of a Parquet file. Equal tables give equal bytes. Pure."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=row_group_rows)
-    return stores.put(uri, memoryview(sink.getvalue()))
+    return memoryview(sink.getvalue())
+
+
+def write_table(stores: Stores, uri: str, table: pa.Table, row_group_rows: int = 1 << 16) -> StoredObject:
+    """Writes a small table as one object, whole or not at all. Equal tables give equal bytes."""
+    data = encode_table(table, row_group_rows)
+    return stored_object(stores.put(uri, data), hashlib.sha256(data).hexdigest())
 
 
 def read_table(stores: Stores, uri: str, columns: list[str] | None = None) -> pa.Table:
-    """Reads a small table. Raises NotFound where the object is missing, and what Arrow raises where it is damaged."""
-    return pq.read_table(pa.BufferReader(stores.get(uri)), columns=columns)
+    """Reads a small table. Raises NotFound where the object is missing, ObjectDamaged where it is no whole file."""
+    data = stores.get(uri)
+    with damage_told(uri):
+        return pq.read_table(pa.BufferReader(data), columns=columns)
 
 
 def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False) -> pq.ParquetFile:
     """Opens a file for reading by row groups: the footer is read now, pages when they are asked for.
 
-    The object is closed when nothing refers to the returned file any more.
+    The object is closed when nothing refers to the returned file any more. Raises NotFound, and ObjectDamaged where
+    there is no whole footer; read pages within `damage_told`.
     """
     source = stores.open(uri)
     try:
-        file = pq.ParquetFile(source, page_checksum_verification=verify_checksums, pre_buffer=False)
+        with damage_told(uri):
+            file = pq.ParquetFile(source, page_checksum_verification=verify_checksums, pre_buffer=False)
     except BaseException:
         source.close()
         raise
@@ -46,43 +131,59 @@ def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False) ->
     return file
 
 
+def read_row_count(stores: Stores, uri: str) -> int:
+    """Returns the number of rows that the footer of a file tells."""
+    return int(open_parquet(stores, uri).metadata.num_rows)
+
+
+def read_batches(
+    file: pq.ParquetFile, uri: str, columns: list[str] | None = None, batch_rows: int = 1 << 16
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of an open file in pieces; none for a file without row groups, where Arrow itself raises.
+
+    Raises ObjectDamaged where a page cannot be read.
+    """
+    if not file.metadata.num_row_groups:
+        return
+    batches = file.iter_batches(batch_rows, columns=columns)
+    while True:
+        with damage_told(uri):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
 def read_matching(
-    file: pq.ParquetFile,
+    stores: Stores,
+    uri: str,
     column: str,
     matches: Callable[[Any, Any], bool],
     columns: list[str],
+    *,
+    verify_checksums: bool = False,
 ) -> Iterator[pa.Table]:
     """Yields the row groups whose minimum and maximum of `column` pass `matches(minimum, maximum)`.
 
     Args:
-        file: has statistics of `column`, which is not nested.
-        column: its name.
+        stores: hold the file.
+        uri: of a file; a row group without statistics of the column passes.
+        column: its name; not nested.
         matches: whether rows of interest may be between two bounds, both inclusive.
         columns: what to read.
+        verify_checksums: whether the checksums of pages are compared.
     """
+    file = open_parquet(stores, uri, verify_checksums=verify_checksums)
     metadata = file.metadata
     if not metadata.num_row_groups:
         return
-    position = file.schema_arrow.get_field_index(column)
-    leaf = _leaf_position(file, position)
+    leaf = [metadata.schema.column(number).path for number in range(metadata.num_columns)].index(column)
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(leaf).statistics
         if statistics is None or not statistics.has_min_max or matches(statistics.min, statistics.max):
-            yield file.read_row_group(number, columns=columns)
-
-
-def iter_batches(
-    file: pq.ParquetFile, columns: list[str] | None = None, rows: int = 1 << 16
-) -> Iterator[pa.RecordBatch]:
-    """Yields batches of at most `rows` rows; none for a file without row groups, where Arrow itself raises."""
-    if file.metadata.num_row_groups:
-        yield from file.iter_batches(rows, columns=columns)
-
-
-def _leaf_position(file: pq.ParquetFile, field_position: int) -> int:
-    name = file.schema_arrow.field(field_position).name
-    paths = [file.metadata.schema.column(leaf).path for leaf in range(file.metadata.num_columns)]
-    return paths.index(name)
+            with damage_told(uri):
+                table = file.read_row_group(number, columns=columns)
+            yield table
 
 
 def shard_writer(sink: Any, schema: pa.Schema, image_column: str | None) -> pq.ParquetWriter:

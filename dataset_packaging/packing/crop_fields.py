@@ -16,8 +16,8 @@ from dataset_packaging.core.crops import (
 )
 from dataset_packaging.core.layout import shard_name
 from dataset_packaging.core.schema import HEIGHT_COLUMN, KEY_COLUMN, WIDTH_COLUMN
-from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound
-from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound, ObjectDamaged
+from dataset_packaging.io.parquet import damage_told, open_parquet
 from dataset_packaging.io.store import Stores
 
 CAPTION_COLUMN = "structured_description"
@@ -92,8 +92,9 @@ def _read_geometries(
         missing = [name for name in (KEY_COLUMN, *names) if name not in file.schema_arrow.names]
         if missing:
             raise MergeSourceUnusable(f"the resized set has no column {', '.join(missing)} in {uri}; see crops.resized")
-        table = file.read(columns=[KEY_COLUMN, *dict.fromkeys(names)])
-    except (NotFound, pa.ArrowException, OSError) as error:
+        with damage_told(uri):
+            table = file.read(columns=[KEY_COLUMN, *dict.fromkeys(names)])
+    except (NotFound, ObjectDamaged) as error:
         raise MergeSourceUnusable(f"{uri} of the resized set cannot be read: {error}") from error
     found = table[KEY_COLUMN].to_pylist()
     if found != list(keys):

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataset_packaging.config import DatasetConfig
-from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.layout import GenerationLayout
-from dataset_packaging.io.parquet import open_parquet, read_matching, read_table, write_table
+from dataset_packaging.io.parquet import read_matching, read_table, write_table
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 from dataset_packaging.packing.index_schema import (
     FATE_DUPLICATE,
@@ -42,8 +41,7 @@ class DedupeTask:
         partition: number of the partition.
         partitions: how many there are.
         parts: (block, part) of every part, in manifest order.
-        prior: the generation before, or None.
-        prior_buckets: ids of the buckets that have a placement there.
+        prior_places: (bucket id, URI of its placement or index) of the generation before; none without one.
         relocations_uri: rows that leave their place, or None.
     """
 
@@ -52,14 +50,13 @@ class DedupeTask:
     partition: int
     partitions: int
     parts: tuple[tuple[int, int], ...]
-    prior: GenerationLayout | None
-    prior_buckets: tuple[int, ...]
+    prior_places: tuple[tuple[int, str], ...]
     relocations_uri: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class DedupeReport:
-    """One partition that was compared; per-bucket counts are indexed by bucket id."""
+    """One partition that was compared."""
 
     partition: int
     keys: int
@@ -77,6 +74,7 @@ class _Keys:
     row: npt.NDArray[np.int32]
     bucket: npt.NDArray[np.uint8]
     main_hash: npt.NDArray[np.uint64]
+    side_hash: npt.NDArray[np.uint64]
     shard: npt.NDArray[np.int32]
     position: npt.NDArray[np.int32]
     key: pa.ChunkedArray
@@ -91,8 +89,8 @@ def dedupe_partition(task: DedupeTask) -> DedupeReport:
     """
     stores = shared_stores(StorageConfig.of(task.dataset))
     keys = _read_keys(stores, task)
-    relocated = _read_relocated(stores, task.relocations_uri)
-    fate, place_of, gone, absent = _decide(keys, relocated)
+    relocated = _is_relocated(stores, task.relocations_uri, keys)
+    fate, place_of, gone = _decide(keys, relocated)
     decided = np.flatnonzero(fate)
     fates = pa.table(
         {
@@ -113,7 +111,8 @@ def dedupe_partition(task: DedupeTask) -> DedupeReport:
             "shard": keys.shard[left],
             "position": keys.position[left],
             "main_hash": keys.main_hash[left],
-            "absent": absent[left],
+            "side_hash": keys.side_hash[left],
+            "absent": relocated[left],
         },
         schema=TOMBSTONES_SCHEMA,
     )
@@ -130,26 +129,29 @@ def _read_keys(stores: Stores, task: DedupeTask) -> _Keys:
     tables: list[pa.Table] = []
 
     def read(uri: str, columns: list[str], constants: dict[str, tuple[int, pa.DataType]]) -> None:
-        file = open_parquet(stores, uri)
-        for table in read_matching(file, "key_hash", lambda least, most: most >= low and least <= high, columns):
+        for table in read_matching(stores, uri, "key_hash", lambda least, most: most >= low and least <= high, columns):
             inside = (table["key_hash"].to_numpy() >= low) & (table["key_hash"].to_numpy() <= high)
             chosen = table.filter(pa.array(inside))
             for name, (value, kind) in constants.items():
                 chosen = chosen.append_column(name, pa.array(np.full(len(chosen), value), kind))
             tables.append(chosen.select(_SCHEMA.names).cast(_SCHEMA))
 
-    if task.prior is not None:
-        for bucket_id in task.prior_buckets:
-            read(
-                task.prior.placement_uri(BUCKETS[bucket_id]),
-                ["key_hash", "image_key", "main_hash", "shard", "position"],
-                {"part": (_PRIOR, pa.int32()), "row": (0, pa.int32()), "bucket": (bucket_id, pa.uint8())},
-            )
+    for bucket_id, uri in task.prior_places:
+        read(
+            uri,
+            ["key_hash", "image_key", "main_hash", "side_hash", "shard", "position"],
+            {"part": (_PRIOR, pa.int32()), "row": (0, pa.int32()), "bucket": (bucket_id, pa.uint8())},
+        )
     for ordinal, (block, part) in enumerate(task.parts):
         read(
             task.generation.keys_uri(block, part),
             ["key_hash", "image_key", "main_hash", "row", "bucket"],
-            {"part": (ordinal, pa.int32()), "shard": (-1, pa.int32()), "position": (-1, pa.int32())},
+            {
+                "part": (ordinal, pa.int32()),
+                "side_hash": (0, pa.uint64()),
+                "shard": (-1, pa.int32()),
+                "position": (-1, pa.int32()),
+            },
         )
     table = pa.concat_tables([_SCHEMA.empty_table(), *tables])
     hashes = table["key_hash"].to_numpy()
@@ -162,6 +164,7 @@ def _read_keys(stores: Stores, task: DedupeTask) -> _Keys:
         row[order],
         table["bucket"].to_numpy()[order],
         table["main_hash"].to_numpy()[order],
+        table["side_hash"].to_numpy()[order],
         table["shard"].to_numpy()[order],
         table["position"].to_numpy()[order],
         table["image_key"].take(pa.array(order)),
@@ -175,6 +178,7 @@ _SCHEMA = pa.schema(
         ("row", pa.int32()),
         ("bucket", pa.uint8()),
         ("main_hash", pa.uint64()),
+        ("side_hash", pa.uint64()),
         ("shard", pa.int32()),
         ("position", pa.int32()),
         ("image_key", pa.string()),
@@ -182,57 +186,73 @@ _SCHEMA = pa.schema(
 )
 
 
-def _read_relocated(stores: Stores, uri: str | None) -> set[str]:
+def _is_relocated(stores: Stores, uri: str | None, keys: _Keys) -> npt.NDArray[np.bool_]:
+    """Tells which earlier places their rows leave, though nothing stands in the shard's file for them.
+
+    Rows are told by their place, not by their key: a list that was used already, or that is of an older plan, names
+    places that are empty by now and moves nothing.
+    """
     if uri is None:
-        return set()
-    return set(read_table(stores, uri, ["image_key"])["image_key"].to_pylist())
+        return np.zeros(len(keys.hash), np.bool_)
+    table = read_table(stores, uri, ["bucket", "shard", "position"])
+    named = _place_numbers(*(table[name].to_numpy() for name in ("bucket", "shard", "position")))
+    relocated: npt.NDArray[np.bool_] = np.isin(_place_numbers(keys.bucket, keys.shard, keys.position), named)
+    relocated &= keys.part == _PRIOR
+    return relocated
+
+
+def _place_numbers(
+    bucket: npt.NDArray[np.uint8], shard: npt.NDArray[np.int32], position: npt.NDArray[np.int32]
+) -> npt.NDArray[np.uint64]:
+    """Returns one number per place: 8 bits of bucket, 24 of shard, 32 of position. Pure."""
+    folded: npt.NDArray[np.uint64] = (
+        (bucket.astype(np.uint64) << np.uint64(56))
+        | ((shard.astype(np.uint64) & np.uint64(0xFFFFFF)) << np.uint64(32))
+        | (position.astype(np.uint64) & np.uint64(0xFFFFFFFF))
+    )
+    return folded
 
 
 def _decide(
-    keys: _Keys, relocated: set[str]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Returns per key: its fate (0: new), the row whose place it keeps (-1: none), whether it leaves its place, and
-    whether it never stood there."""
+    keys: _Keys, relocated: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Returns per key: its fate (0: new), the row whose place it keeps (-1: none), and whether it leaves its place."""
     count = len(keys.hash)
     fate = np.zeros(count, np.uint8)
     place_of = np.full(count, -1, np.int64)
     prior = keys.part == _PRIOR
     gone = prior.copy()
-    absent = np.zeros(count, np.bool_)
     starts = np.flatnonzero(np.concatenate(([True], keys.hash[1:] != keys.hash[:-1]))) if count else np.zeros(0, int)
     ends = np.append(starts[1:], count)
     # Nearly every run of equal hashes is an earlier place and the same row again, or a row and its duplicate.
     pairs = starts[ends - starts == 2]
     same = pc.equal(keys.key.take(pa.array(pairs)), keys.key.take(pa.array(pairs + 1))).to_numpy()
-    moving = pc.is_in(keys.key.take(pa.array(pairs)), value_set=pa.array(sorted(relocated), pa.string())).to_numpy()
     returning = same & prior[pairs] & ~prior[pairs + 1]
-    stays = returning & ~moving & (keys.bucket[pairs] == keys.bucket[pairs + 1])
+    stays = returning & ~relocated[pairs] & (keys.bucket[pairs] == keys.bucket[pairs + 1])
     fate[pairs[stays] + 1] = FATE_KEPT
     place_of[pairs[stays] + 1] = pairs[stays]
     gone[pairs[stays]] = False
-    absent[pairs[returning & moving]] = True
     fate[pairs[same & ~prior[pairs]] + 1] = FATE_DUPLICATE
     odd = np.flatnonzero(ends - starts > 2)
     for start, end in zip(starts[odd].tolist(), ends[odd].tolist(), strict=True):
-        _decide_run(keys, range(start, end), relocated, fate, place_of, gone, absent)
-    return fate, place_of, gone, absent
+        _decide_run(keys, range(start, end), relocated, fate, place_of, gone)
+    return fate, place_of, gone
 
 
 def _decide_run(
     keys: _Keys,
     run: range,
-    relocated: set[str],
+    relocated: npt.NDArray[np.bool_],
     fate: npt.NDArray[np.uint8],
     place_of: npt.NDArray[np.int64],
     gone: npt.NDArray[np.bool_],
-    absent: npt.NDArray[np.bool_],
 ) -> None:
     """Decides the rows of one run of equal hashes, key by key."""
     texts = keys.key.slice(run.start, len(run)).to_pylist()
     members: dict[str, list[int]] = defaultdict(list)
     for index, text in zip(run, texts, strict=True):
         members[text].append(index)
-    for text, indices in members.items():
+    for indices in members.values():
         earlier = [index for index in indices if keys.part[index] == _PRIOR]
         rows = [index for index in indices if keys.part[index] != _PRIOR]
         if not rows:
@@ -241,9 +261,7 @@ def _decide_run(
         if earlier:
             planned = earlier[0]
             chosen = next((index for index in rows if keys.main_hash[index] == keys.main_hash[planned]), chosen)
-            if text in relocated:
-                absent[planned] = True
-            elif keys.bucket[chosen] == keys.bucket[planned]:
+            if not relocated[planned] and keys.bucket[chosen] == keys.bucket[planned]:
                 fate[chosen] = FATE_KEPT
                 place_of[chosen] = planned
                 gone[planned] = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dataset_packaging.config import RuntimeConfig, set_ray_environment
-from dataset_packaging.errors import PackagingError, WorkerFailed
+from dataset_packaging.errors import DecoderStuck, PackagingError, WorkerFailed
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -22,6 +22,15 @@ FailureKind = Literal["raised", "worker_died", "out_of_memory", "node_lost"]
 
 _OBJECT_STORE_BYTES = 256 << 20
 """Results are counts: what passes through shared memory is small whatever the dataset."""
+
+MAX_LOST_WORKERS = 3
+"""Times that a task may lose its worker before that counts as its own fault."""
+
+MAX_LOST_NODES = 10
+"""Times that a task may lose its node."""
+
+SMALLEST_WORKER_BYTES = 6 << 30
+"""What a worker may allocate at the least: its base, its look-ahead and the largest decode."""
 
 _POLL_S = 0.5
 """How long a wait inside Ray may last: an interruption of the run is noticed only between two waits."""
@@ -71,6 +80,11 @@ class Executor(Protocol):
         """How many tasks can run at once."""
         ...
 
+    @property
+    def worker_memory_bytes(self) -> int:
+        """What a task may allocate, so that an allocation without end fails in its worker alone; 0: no limit."""
+        ...
+
     def map(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
     ) -> Iterator[TaskResult[Item, Value]]:
@@ -86,16 +100,60 @@ def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | No
     """Runs one task; the broad except around one task (the other one stands around one image)."""
     try:
         return function(item), None
+    except MemoryError as error:
+        return None, TaskFailure("out_of_memory", type(error).__name__, str(error), traceback.format_exc())
     except Exception as error:
         own = error if isinstance(error, PackagingError) else None
         message = str(error).strip().splitlines()[0] if str(error).strip() else ""
         return None, TaskFailure("raised", type(error).__name__, message, traceback.format_exc(), own)
 
 
+def _run_in_worker(function: Callable[[Item], Value], item: Item) -> tuple[Value | None, TaskFailure | None]:
+    """Runs one task in a process that can be given up: a decode that hangs cannot be stopped in any other way."""
+    value, failure = _run_task(function, item)
+    if failure is not None and isinstance(failure.error, DecoderStuck):
+        os._exit(1)
+    return value, failure
+
+
+def map_surviving(
+    executor: Executor, function: Callable[[Item], Value], items: Iterable[Item]
+) -> Iterator[TaskResult[Item, Value]]:
+    """Does what `Executor.map` does, and gives tasks that lost their worker or their node to another one.
+
+    For tasks that are safe to repeat. A task that loses more than MAX_LOST_WORKERS workers or MAX_LOST_NODES nodes
+    comes back with its failure.
+    """
+    losses: dict[int, int] = {}
+    waiting = items
+    while True:
+        lost: list[Item] = []
+        for result in executor.map(function, waiting):
+            failure = result.failure
+            limit = 0 if failure is None else _LOSSES_ALLOWED.get(failure.kind, 0)
+            losses[id(result.item)] = losses.get(id(result.item), 0) + 1
+            if losses[id(result.item)] <= limit:
+                lost.append(result.item)  # which keeps the id from being given to another item
+                continue
+            del losses[id(result.item)]
+            yield result
+        if not lost:
+            return
+        waiting = lost
+
+
+_LOSSES_ALLOWED: dict[FailureKind, int] = {
+    "worker_died": MAX_LOST_WORKERS,
+    "out_of_memory": MAX_LOST_WORKERS,
+    "node_lost": MAX_LOST_NODES,
+}
+
+
 class SerialExecutor:
-    """Runs each task in this process when its result is asked for."""
+    """Runs each task in this process when its result is asked for; a decode that hangs or crashes takes it along."""
 
     slots = 1
+    worker_memory_bytes = 0
 
     def map(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
@@ -112,21 +170,27 @@ class RayExecutor:
     Made by `ray_executor`, which owns the connection.
     """
 
-    def __init__(self, ray: Any, slots: int) -> None:
+    def __init__(self, ray: Any, slots: int, worker_memory_bytes: int) -> None:
         self._ray = ray
         self._slots = slots
+        self._worker_memory_bytes = worker_memory_bytes
 
     @property
     def slots(self) -> int:
         """CPUs of the cluster, at least 1."""
         return self._slots
 
+    @property
+    def worker_memory_bytes(self) -> int:
+        """A worker's share of the cluster's memory, at least SMALLEST_WORKER_BYTES."""
+        return self._worker_memory_bytes
+
     def map(
         self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
     ) -> Iterator[TaskResult[Item, Value]]:
         """See `Executor.map`; by default one task more than slots is in flight: no slot waits for the driver."""
         ray = self._ray
-        remote = ray.remote(num_cpus=1, max_retries=0)(_run_task)
+        remote = ray.remote(num_cpus=1, max_retries=0)(_run_in_worker)
         name = function.__name__
         limit = max_in_flight or self._slots + 1
         waiting = iter(items)
@@ -229,7 +293,8 @@ def ray_executor(runtime: RuntimeConfig) -> Iterator[RayExecutor]:
         message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WorkerFailed(f"Ray at {runtime.ray_address!r} cannot be used: {message}; {hint}") from error
     try:
-        slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        yield RayExecutor(ray, slots)
+        resources = ray.cluster_resources()
+        slots = max(1, int(resources.get("CPU", 1)))
+        yield RayExecutor(ray, slots, max(SMALLEST_WORKER_BYTES, int(resources.get("memory", 0)) // slots))
     finally:
         ray.shutdown()

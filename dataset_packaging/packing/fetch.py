@@ -6,6 +6,7 @@ being decoded in pixels.
 """
 
 import hashlib
+import itertools
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from dataset_packaging.errors import (
     Archived,
     DecoderStuck,
     NotFound,
+    ObjectTooLarge,
     StoreError,
     TransientStoreError,
     UnsupportedKey,
@@ -30,13 +32,16 @@ FETCH_THREADS = 24
 """Requests in flight per worker: with 80 ms of latency, 4, 8, 16, 32 took 19.6, 14.0, 12.6, 11.7 s for one corpus."""
 
 LOOK_AHEAD_BYTES = 96 << 20
-"""Fetched and not yet written; the objects in flight are counted with their estimated length."""
+"""Fetched and not yet written; objects in flight are counted with their likely length."""
 
 DECODE_BYTES = 1 << 30
 """Decoded pixels that may stand in memory at once, at 4 bytes each; one image above it is decoded alone."""
 
 DECODE_SLOTS = 1
 """Images decoded at once per worker: a worker is one CPU of the cluster, and the shard is written beside."""
+
+DECODER_REASONS = frozenset({"decoder_crashed", "decoder_timeout"})
+"""Verdicts that only a process of their own may reach: in a worker, neighbours might have caused them."""
 
 _POLL_S = 1.0
 
@@ -96,6 +101,8 @@ def reject_reason(error: StoreError) -> tuple[str, str]:
         reason = "archived"
     elif isinstance(error, UnsupportedKey):
         reason = "bad_path"
+    elif isinstance(error, ObjectTooLarge):
+        reason = "too_large"
     else:
         reason = "fetch_failed"
     return reason, error.detail
@@ -131,77 +138,108 @@ class DecodeGate:
             self._condition.notify_all()
 
 
-class ImageChecker:
-    """Fetches and verifies images of one dataset, with threads and connections that stay open between shards.
+@dataclass(slots=True)
+class _Ahead:
+    """One object that is asked for and not yet handed on; `size_bytes`: its likely length, then the real one."""
 
-    Use as a context manager; leaving it waits for what is in flight.
-    """
+    future: "Future[CheckedImage]"
+    size_bytes: int
+
+
+class ImageChecker:
+    """Fetches and verifies images of one dataset. Use as a context manager: leaving it gives up what is in flight."""
 
     def __init__(self, stores: Stores, policy: ImagePolicy, decode_timeout_s: float) -> None:
         self._stores = stores
         self._policy = policy
         self._decode_timeout_s = decode_timeout_s
         self._gate = DecodeGate()
-        self._decoding: dict[int, float] = {}
+        self._decoding: dict[int, tuple[str, float]] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._ahead_bytes = self._estimated_bytes = self._fetched_bytes = 0
+        self._pool = ThreadPoolExecutor(FETCH_THREADS, "fetch")
+
+    def __enter__(self) -> "ImageChecker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def check(self, wanted: Sequence[WantedImage]) -> Iterator[CheckedImage]:
         """Yields the fate of each image, in order.
 
         Raises DecoderStuck where a decode takes longer than the timeout: the process must then be given up, since the
-        thread cannot be stopped.
+        thread cannot be stopped. Raises MemoryError where a decoder finds none: whose fault that is must be found out
+        in a process of its own.
         """
-        pool = ThreadPoolExecutor(FETCH_THREADS, "fetch")
-        waiting: deque[tuple[int, Future[CheckedImage]]] = deque()
-        ahead = following = 0
-        try:
-            while following < len(wanted) or waiting:
-                while following < len(wanted) and self._may_start(len(waiting), ahead, wanted[following]):
-                    size = wanted[following].estimated_bytes
-                    waiting.append((size, pool.submit(self._check_one, following, wanted[following])))
-                    ahead += size
-                    following += 1
-                size, future = waiting.popleft()
-                self._wait(future)
-                checked = future.result()
-                ahead -= size
-                yield checked
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        waiting: deque[_Ahead] = deque()
+        following = 0
+        while following < len(wanted) or waiting:
+            while following < len(wanted) and self._may_start(len(waiting), wanted[following]):
+                waiting.append(self._submit(wanted[following]))
+                following += 1
+            checked = self._wait(waiting[0].future)
+            with self._lock:
+                self._ahead_bytes -= waiting.popleft().size_bytes
+            yield checked
 
     def verify_only(self, data: memoryview, wanted: WantedImage) -> CheckedImage:
-        """Verifies bytes that are at hand already."""
-        return self._judge(0, data, wanted)
+        """Verifies bytes that are at hand already; raises as `check` does."""
+        return self._wait(self._pool.submit(self._judge, data, wanted))
 
-    def _may_start(self, waiting: int, ahead: int, image: WantedImage) -> bool:
+    def _likely_bytes(self, image: WantedImage) -> int:
+        """Returns the estimated length of an object, corrected by how wrong the estimates were so far."""
+        if self._fetched_bytes <= self._estimated_bytes:
+            return image.estimated_bytes
+        return image.estimated_bytes * self._fetched_bytes // max(1, self._estimated_bytes)
+
+    def _may_start(self, waiting: int, image: WantedImage) -> bool:
         if waiting == 0:
             return True
-        return waiting < 2 * FETCH_THREADS and ahead + image.estimated_bytes <= LOOK_AHEAD_BYTES
+        with self._lock:
+            return waiting < 2 * FETCH_THREADS and self._ahead_bytes + self._likely_bytes(image) <= LOOK_AHEAD_BYTES
 
-    def _wait(self, future: "Future[CheckedImage]") -> None:
+    def _submit(self, image: WantedImage) -> _Ahead:
+        with self._lock:
+            likely_bytes = self._likely_bytes(image)
+            self._ahead_bytes += likely_bytes
+        ahead = _Ahead(Future(), likely_bytes)
+        ahead.future = self._pool.submit(self._check_one, image, ahead)
+        return ahead
+
+    def _wait(self, future: "Future[CheckedImage]") -> CheckedImage:
         while not wait([future], timeout=_POLL_S).done:
             now = time.monotonic()
-            for number, since in list(self._decoding.items()):
+            for uri, since in list(self._decoding.values()):
                 if now - since > self._decode_timeout_s:
-                    raise DecoderStuck(f"image {number} of the shard has been decoding for {now - since:.0f} s")
+                    raise DecoderStuck(f"{uri} has been decoding for {now - since:.0f} s")
+        return future.result()
 
-    def _check_one(self, number: int, wanted: WantedImage) -> CheckedImage:
+    def _check_one(self, wanted: WantedImage, ahead: _Ahead) -> CheckedImage:
         max_bytes = self._policy.max_bytes
         if wanted.expected_bytes is not None and wanted.expected_bytes > max_bytes:
             detail = f"the manifest says {wanted.expected_bytes} bytes; images.max_bytes is {max_bytes}"
             return CheckedImage(None, "", Verdict("too_large", detail))
         try:
-            data = self._stores.get(wanted.uri)
+            data = self._stores.get(wanted.uri, max_bytes)
         except StoreError as error:
             reason, detail = reject_reason(error)
             outage = error if isinstance(error, TransientStoreError) else None
             denied = error if isinstance(error, AccessDenied) else None
             return CheckedImage(None, "", Verdict(reason, detail), outage, denied)
-        return self._judge(number, data, wanted)
+        with self._lock:
+            self._ahead_bytes += len(data) - ahead.size_bytes
+            self._estimated_bytes += wanted.estimated_bytes
+            self._fetched_bytes += len(data)
+            ahead.size_bytes = len(data)
+        return self._judge(data, wanted)
 
-    def _judge(self, number: int, data: memoryview, wanted: WantedImage) -> CheckedImage:
+    def _judge(self, data: memoryview, wanted: WantedImage) -> CheckedImage:
         decoded_bytes = estimate_decoded_bytes(data)
+        number = next(self._numbers)
         self._gate.enter(decoded_bytes)
-        self._decoding[number] = time.monotonic()
+        self._decoding[number] = wanted.uri, time.monotonic()
         try:
             sha256 = hashlib.sha256(data).hexdigest()
             mismatch = checksum_mismatch(data, sha256, wanted)
@@ -209,6 +247,8 @@ class ImageChecker:
         finally:
             del self._decoding[number]
             self._gate.leave(decoded_bytes)
+        if verdict.reason in DECODER_REASONS:
+            raise MemoryError(f"{wanted.uri}: {verdict.detail}")
         return CheckedImage(data if verdict.reason is None else None, sha256, verdict)
 
 

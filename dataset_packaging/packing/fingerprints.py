@@ -31,6 +31,11 @@ def policy_fingerprint(dataset: DatasetConfig) -> str:
     )
 
 
+def probing_fingerprint(dataset: DatasetConfig) -> str:
+    """Returns the fingerprint of what decides about a row whose size the manifest does not tell."""
+    return combined_fingerprint(policy_fingerprint(dataset), dataset.images.dimensions)
+
+
 def identity_settings(dataset: DatasetConfig) -> dict[str, str]:
     """Returns the settings that decide which row stands in which shard, by their name in the YAML."""
     key = dataset.mapping.direct.get("image_key")

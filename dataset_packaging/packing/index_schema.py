@@ -13,6 +13,12 @@ from dataset_packaging.core.schema import (
 DECODED_COLUMNS = frozenset({WIDTH_COLUMN, HEIGHT_COLUMN, IS_RGBA_COLUMN})
 """Sidecar columns whose values come from the decoded image, not from the manifest."""
 
+NO_BUCKET = 255
+"""Stands for the bucket of rows whose image tells no size: their keys are compared with all others nevertheless."""
+
+PENDING = "pending"
+"""Stands for the reason of a row whose size could not be read now, in the lists of parts only."""
+
 _ROW_FIELDS = [
     pa.field("source", pa.int32(), nullable=False),
     pa.field("line", pa.int64(), nullable=False),
@@ -66,6 +72,7 @@ PLACEMENT_SCHEMA = pa.schema(
         pa.field("key_hash", pa.uint64(), nullable=False),
         pa.field("image_key", pa.string(), nullable=False),
         pa.field("main_hash", pa.uint64(), nullable=False),
+        pa.field("side_hash", pa.uint64(), nullable=False),
         pa.field("shard", pa.int32(), nullable=False),
         pa.field("position", pa.int32(), nullable=False),
     ]
@@ -93,6 +100,7 @@ TOMBSTONES_SCHEMA = pa.schema(
         pa.field("shard", pa.int32(), nullable=False),
         pa.field("position", pa.int32(), nullable=False),
         pa.field("main_hash", pa.uint64(), nullable=False),
+        pa.field("side_hash", pa.uint64(), nullable=False),
         pa.field("absent", pa.bool_(), nullable=False),
     ]
 )
@@ -109,13 +117,16 @@ CORRECTIONS_SCHEMA = pa.schema(
 
 RELOCATIONS_SCHEMA = pa.schema(
     [
+        pa.field("bucket", pa.uint8(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("position", pa.int32(), nullable=False),
         pa.field("image_key", pa.string(), nullable=False),
         pa.field("s3_image_path", pa.string(), nullable=False),
         pa.field("width", pa.int32(), nullable=False),
         pa.field("height", pa.int32(), nullable=False),
     ]
 )
-"""Rows that the next generation gives a new place: moved ones, and rejected ones whose new attempt succeeded."""
+"""Rows that leave their place for a new one: moved ones, and rejected ones whose new attempt succeeded."""
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -129,8 +140,9 @@ REJECTS_SCHEMA = pa.schema(
 )
 """The public reject list."""
 
-PART_REJECTS_SCHEMA = REJECTS_SCHEMA.append(pa.field("place_hash", pa.uint64()))
-"""Rows of one part that the manifest step refused; the hash spares the next generation a second probe."""
+PART_REJECTS_SCHEMA = REJECTS_SCHEMA.append(pa.field("place_hash", pa.uint64())).append(pa.field("row", pa.int32()))
+"""Rows of one part that have no bucket; those that have a key carry their number in the part and the hash of their
+place, which spares the next generation a second probe."""
 
 FACTS_SCHEMA = pa.schema(
     [

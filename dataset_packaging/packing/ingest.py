@@ -6,7 +6,6 @@ Writes below the unpublished generation only, and always the same bytes under th
 import hashlib
 import io
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -23,7 +22,14 @@ from dataset_packaging.core.shard_plan import ESTIMATED_BYTES_PER_PX
 from dataset_packaging.io.jsonl import Block, BlockReader
 from dataset_packaging.io.parquet import read_table, write_table
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
-from dataset_packaging.packing.index_schema import KEYS_SCHEMA, PART_REJECTS_SCHEMA, record_fields, slice_schema
+from dataset_packaging.packing.index_schema import (
+    KEYS_SCHEMA,
+    NO_BUCKET,
+    PART_REJECTS_SCHEMA,
+    PENDING,
+    record_fields,
+    slice_schema,
+)
 from dataset_packaging.packing.probe import PendingRow, ProbeCache, probe_sizes
 
 PART_BYTES = 24 << 20
@@ -44,7 +50,8 @@ class IngestTask:
         source: number of the block's file among the generation's sources.
         block: which bytes.
         corrections_uri: true sizes known from earlier packing, or None.
-        prior_parts: (keys, rejects) files of the same block in the generation before, whose probed sizes still hold.
+        prior_parts: (keys, rejects) files of the same block in an earlier generation: its probed sizes still hold, and
+            where a rejects file is named, its verdicts too.
         retry_reasons: reject reasons whose rows are probed again.
         row_limit: rows to take at most, or None.
     """
@@ -72,7 +79,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """One part that was written. `rows` counts the rows that have a bucket."""
+    """One part that was written.
+
+    Attributes:
+        block: number of the block.
+        part: number of the part in the block.
+        rows: that have a key.
+        slices: rows by bucket.
+        has_rejects: whether there are rows without a bucket.
+    """
 
     block: int
     part: int
@@ -88,10 +103,8 @@ class IngestReport:
     Attributes:
         ordinal: number of the block.
         lines: physical lines, blank ones included.
-        rows: non-blank lines = rows of the parts + rejected + pending.
+        rows: non-blank lines.
         parts: in order.
-        rejected: rows without a bucket, by reason.
-        pending: rows whose size could not be read now, though nothing is wrong with them as far as is known.
         probed: objects whose header was read.
         line_bytes: bytes of the lines.
     """
@@ -100,19 +113,24 @@ class IngestReport:
     lines: int
     rows: int
     parts: tuple[PartReport, ...]
-    rejected: dict[str, int]
-    pending: int
     probed: int
     line_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unplaced:
+    """A row without a bucket; `row`: its number in the part where it has a key."""
+
+    reject: RowReject
+    row: int | None = None
+    place_hash: int | None = None
 
 
 @dataclass(slots=True)
 class _Totals:
     rows: int = 0
     line_bytes: int = 0
-    pending: int = 0
     probed: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
     parts: list[PartReport] = field(default_factory=list)
 
 
@@ -139,8 +157,6 @@ def ingest_block(task: IngestTask) -> IngestReport:
         reader.line_count,
         totals.rows,
         tuple(totals.parts),
-        dict(totals.rejected),
-        totals.pending,
         totals.probed,
         totals.line_bytes,
     )
@@ -192,9 +208,8 @@ def _write_part(
     places = place_hashes(mapped.image_key, mapped.s3_image_path)
     width, height = _known_sizes(task.dataset, mapped, places, corrections, cache)
     sizes = np.full(len(places), -1, np.int64)
-    rejects: list[tuple[RowReject, int | None]] = [(reject, None) for reject in mapped.rejects]
+    rejects = [_Unplaced(reject) for reject in mapped.rejects]
     unknown = np.flatnonzero((width <= 0) | (height <= 0))
-    pending = 0
     if len(unknown):
         found = probe_sizes(
             stores,
@@ -206,21 +221,20 @@ def _write_part(
         for row, size in found.sizes.items():
             width[row], height[row] = size.width_px, size.height_px
             sizes[row] = size.size_bytes
-        for row, (reason, detail) in found.rejected.items():
-            path, key = mapped.s3_image_path[row], mapped.image_key[row]
-            rejects.append((RowReject(mapped.line[row], reason, detail, key, path), int(places[row])))
-        pending = len(found.pending)
+        pending = {row: (PENDING, detail) for row, detail in found.pending.items()}
+        for row, (reason, detail) in sorted((found.rejected | pending).items()):
+            reject = RowReject(mapped.line[row], reason, detail, mapped.image_key[row], mapped.s3_image_path[row])
+            rejects.append(_Unplaced(reject, row, int(places[row])))
     placed = np.flatnonzero((width > 0) & (height > 0))
-    totals.pending += pending
-    totals.rejected.update(reject.reason for reject, _ in rejects)
     table = _slice_table(task, mapped, places, width, height, sizes)
-    bucket = bucket_ids(width[placed], height[placed])
-    order = placed[np.argsort(bucket, kind="stable")]
-    slices = _write_slices(task, stores, number, table, order, np.sort(bucket, kind="stable"))
-    _write_keys(task, stores, number, mapped, places, placed, bucket, table, width, height)
+    bucket = np.full(len(places), NO_BUCKET, np.uint8)
+    bucket[placed] = bucket_ids(width[placed], height[placed])
+    order = placed[np.argsort(bucket[placed], kind="stable")]
+    slices = _write_slices(task, stores, number, table, order, bucket[order])
+    _write_keys(task, stores, number, table, bucket)
     if rejects:
         write_table(stores, task.generation.rejects_part_uri(task.ordinal, number), _rejects_table(task.block, rejects))
-    totals.parts.append(PartReport(task.ordinal, number, len(placed), slices, bool(rejects)))
+    totals.parts.append(PartReport(task.ordinal, number, len(places), slices, bool(rejects)))
 
 
 def _known_sizes(
@@ -313,47 +327,31 @@ def _write_slices(
     return tuple(slices)
 
 
-def _write_keys(
-    task: IngestTask,
-    stores: Stores,
-    number: int,
-    mapped: MappedRows,
-    places: npt.NDArray[np.uint64],
-    placed: npt.NDArray[np.int64],
-    bucket: npt.NDArray[np.uint8],
-    table: pa.Table,
-    width: npt.NDArray[np.int32],
-    height: npt.NDArray[np.int32],
-) -> None:
-    hashes = table["key_hash"].to_numpy()[placed]
-    by_hash = np.argsort(hashes, kind="stable")
-    rows = placed[by_hash]
-    keys = pa.table(
-        {
-            "key_hash": hashes[by_hash],
-            "row": rows.astype(np.int32),
-            "bucket": bucket[by_hash],
-            "image_key": table["image_key"].take(rows),
-            "place_hash": places[rows],
-            "main_hash": table["main_hash"].to_numpy()[rows],
-            "width": width[rows],
-            "height": height[rows],
-        },
-        schema=KEYS_SCHEMA,
-    )
+def _write_keys(task: IngestTask, stores: Stores, number: int, table: pa.Table, bucket: npt.NDArray[np.uint8]) -> None:
+    by_hash = np.argsort(table["key_hash"].to_numpy(), kind="stable")
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "row": pa.array(by_hash.astype(np.int32)),
+        "bucket": pa.array(bucket[by_hash]),
+        "width": table["planned_width"].take(by_hash),
+        "height": table["planned_height"].take(by_hash),
+    }
+    arrays = [columns[name] if name in columns else table[name].take(by_hash) for name in KEYS_SCHEMA.names]
+    keys = pa.Table.from_arrays(arrays, schema=KEYS_SCHEMA)
     write_table(stores, task.generation.keys_uri(task.ordinal, number), keys, KEYS_ROW_GROUP_ROWS)
 
 
-def _rejects_table(block: Block, rejects: list[tuple[RowReject, int | None]]) -> pa.Table:
+def _rejects_table(block: Block, unplaced: list[_Unplaced]) -> pa.Table:
+    rejects = [each.reject for each in unplaced]
     return pa.table(
         {
-            "image_key": [reject.image_key for reject, _ in rejects],
-            "s3_image_path": [reject.s3_image_path for reject, _ in rejects],
+            "image_key": [reject.image_key for reject in rejects],
+            "s3_image_path": [reject.s3_image_path for reject in rejects],
             "manifest_uri": [block.source_uri] * len(rejects),
-            "line": [reject.line for reject, _ in rejects],
-            "reason": [reject.reason for reject, _ in rejects],
-            "detail": [reject.detail for reject, _ in rejects],
-            "place_hash": [place for _, place in rejects],
+            "line": [reject.line for reject in rejects],
+            "reason": [reject.reason for reject in rejects],
+            "detail": [reject.detail for reject in rejects],
+            "place_hash": [each.place_hash for each in unplaced],
+            "row": [each.row for each in unplaced],
         },
         schema=PART_REJECTS_SCHEMA,
     )

@@ -23,11 +23,12 @@ from dataset_packaging.core.invariants import (
     find_strays,
 )
 from dataset_packaging.core.layout import Layout
-from dataset_packaging.core.receipts import ShardReceipt
+from dataset_packaging.core.receipts import ShardReceipt, SidecarReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, META_INFO_COLUMN, PACKAGING_KEY, sidecar_schema
-from dataset_packaging.errors import NotFound
-from dataset_packaging.io.parquet import iter_batches, open_parquet
+from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
+from dataset_packaging.io.parquet import damage_told, open_parquet, read_batches
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
+from dataset_packaging.packing.status import hash_object
 
 _ALIGNED = ("image_key", "s3_image_path", "width", "height", "is_rgba")
 _DEEP_BATCH_ROWS = 16
@@ -40,13 +41,15 @@ class InspectTask:
     Attributes:
         dataset: its configuration.
         receipt: of the main shard.
+        side_receipt: of the sidecar; None where it is not done.
         main: whether to look at the main shard.
         side: whether to look at the sidecar.
-        deep: whether to read and hash every image.
+        deep: whether to read every byte: the hashes of both files, and of every image in them.
     """
 
     dataset: DatasetConfig
     receipt: ShardReceipt
+    side_receipt: SidecarReceipt | None
     main: bool = True
     side: bool = True
     deep: bool = False
@@ -73,27 +76,49 @@ def inspect_shard(task: InspectTask) -> Inspection:
     def find(check: CheckName, details: list[str]) -> None:
         findings.extend(Finding(check, bucket.key, number, detail) for detail in details)
 
+    if task.deep:
+        _hash_objects(stores, layout, task, bucket, find)
     try:
         main = _read_main(stores, layout, task, bucket, find)
-    except (NotFound, pa.ArrowException, OSError) as error:
-        find("schema", [f"the shard cannot be read: {_first_line(error)}; run pack again"])
+    except (NotFound, ObjectDamaged, PreconditionFailed) as error:
+        find("schema", [f"the shard cannot be read: {error.detail}; run pack again"])
         return Inspection(bucket.key, number, 0, 0, tuple(findings))
     hashed = 0
-    if task.side or task.deep:
+    if task.side:
         try:
             side = _read_side(stores, layout, task, bucket, main, find)
             if task.deep:
                 hashed = _hash_images(stores, layout, bucket, number, side, find)
-        except (NotFound, pa.ArrowException, OSError) as error:
-            find("row_alignment", [f"sidecar or shard cannot be read: {_first_line(error)}; run pack again"])
+        except (NotFound, ObjectDamaged, PreconditionFailed) as error:
+            find("row_alignment", [f"sidecar or shard cannot be read: {error}; run pack again"])
     return Inspection(bucket.key, number, len(main), hashed, tuple(findings))
+
+
+def _hash_objects(
+    stores: Stores, layout: Layout, task: InspectTask, bucket: Bucket, find: Callable[[CheckName, list[str]], None]
+) -> None:
+    """Compares the files with their receipts byte by byte: finds what changed without touching size or tag."""
+    number = task.receipt.number
+    expected: list[tuple[CheckName, str, str]] = []
+    if task.main:
+        expected.append(("shard_state", layout.shard_uri(bucket, number), task.receipt.object.sha256))
+    if task.side_receipt is not None:
+        expected.append(("sidecar_state", layout.sidecar_uri(bucket, number), task.side_receipt.object.sha256))
+    for check, uri, sha256 in expected:
+        try:
+            if hash_object(stores, uri) != sha256:
+                find(check, ["its bytes are not those of its receipt, though size and time are: pack with --rebuild"])
+        except (NotFound, PreconditionFailed) as error:
+            find(check, [f"it cannot be read: {error.detail}; run pack again"])
 
 
 def _read_main(
     stores: Stores, layout: Layout, task: InspectTask, bucket: Bucket, find: Callable[[CheckName, list[str]], None]
 ) -> pa.Table:
-    file = open_parquet(stores, layout.shard_uri(bucket, task.receipt.number), verify_checksums=True)
-    table = file.read(columns=[*_ALIGNED])
+    uri = layout.shard_uri(bucket, task.receipt.number)
+    file = open_parquet(stores, uri, verify_checksums=True)
+    with damage_told(uri):
+        table = file.read(columns=[*_ALIGNED])
     if task.main:
         find("schema", find_schema_faults(MAIN_SCHEMA, file.schema_arrow) + find_storage_faults(file.metadata))
         find("bucket_membership", find_strays(bucket, table["width"].to_pylist(), table["height"].to_pylist()))
@@ -112,8 +137,10 @@ def _read_side(
     find: Callable[[CheckName, list[str]], None],
 ) -> list[str]:
     """Returns the sha256 that the sidecar tells of each image, in order."""
-    file = open_parquet(stores, layout.sidecar_uri(bucket, task.receipt.number), verify_checksums=True)
-    table = file.read(columns=[*_ALIGNED, META_INFO_COLUMN])
+    uri = layout.sidecar_uri(bucket, task.receipt.number)
+    file = open_parquet(stores, uri, verify_checksums=True)
+    with damage_told(uri):
+        table = file.read(columns=[*_ALIGNED, META_INFO_COLUMN])
     texts = table[META_INFO_COLUMN].to_pylist() if table.column_names.count(META_INFO_COLUMN) == 1 else []
     if task.side:
         declared = sidecar_schema(task.dataset.sidecar.extension_columns())
@@ -140,9 +167,10 @@ def _hash_images(
     expected: list[str],
     find: Callable[[CheckName, list[str]], None],
 ) -> int:
-    file = open_parquet(stores, layout.shard_uri(bucket, number), verify_checksums=True)
+    uri = layout.shard_uri(bucket, number)
+    file = open_parquet(stores, uri, verify_checksums=True)
     row = size = 0
-    for batch in iter_batches(file, [IMAGE_COLUMN], _DEEP_BATCH_ROWS):
+    for batch in read_batches(file, uri, [IMAGE_COLUMN], _DEEP_BATCH_ROWS):
         for image in batch.column(0):
             data = image.as_buffer()
             size += data.size
@@ -151,7 +179,3 @@ def _hash_images(
                 find("image_bytes", [f"row {row}: the image's sha256 is {digest}, not the one of its sidecar"])
             row += 1
     return size
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

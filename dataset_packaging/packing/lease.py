@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -37,21 +37,48 @@ class LeaseRecord:
     expires_at_s: float
 
 
+@dataclass(slots=True)
+class Lease:
+    """A lease that is held, as far as is known.
+
+    Attributes:
+        uri: of its object.
+        nested: whether an outer block of the same run holds it and renews it.
+        renewed_at_s: seconds since the epoch.
+        lost: why it is not held any more; empty while it is.
+    """
+
+    uri: str
+    nested: bool
+    renewed_at_s: float = field(default_factory=time.time)
+    lost: str = ""
+
+    def require_held(self) -> None:
+        """Raises LeaseHeld where the lease was lost: what another run has planned since must not be written over."""
+        if not self.nested and not self.lost and time.time() - self.renewed_at_s > LEASE_S:
+            self.lost = f"it was not renewed for {LEASE_S:.0f} s"
+        if self.lost:
+            raise LeaseHeld(f"the lease {self.uri} was lost ({self.lost}); nothing more is written: run again")
+
+
 @contextlib.contextmanager
-def hold_lease(stores: Stores, uri: str, run_id: str) -> Iterator[None]:
+def hold_lease(stores: Stores, uri: str, run_id: str) -> Iterator[Lease]:
     """Holds the dataset's lease during the block, renewing it in a thread; entering twice with one run id is fine.
+
+    Ask the lease before every step that others would see: a host that was suspended may have lost it.
 
     Raises LeaseHeld where another run is at work, naming it and when its lease would end.
     """
     tag, nested = _acquire(stores, uri, run_id)
+    lease = Lease(uri, nested)
     if nested:
-        yield
+        yield lease
         return
     stop = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(stores, uri, run_id, tag, stop), daemon=True, name="lease")
+    keeper = threading.Thread(target=_keep, args=(stores, lease, run_id, tag, stop), daemon=True, name="lease")
     keeper.start()
     try:
-        yield
+        yield lease
     finally:
         stop.set()
         keeper.join()
@@ -64,13 +91,13 @@ def _record(run_id: str) -> bytes:
 
 
 def _acquire(stores: Stores, uri: str, run_id: str) -> tuple[str, bool]:
-    for _ in range(3):
-        info = stores.put_if_absent(uri, _record(run_id))
-        if info is not None:
-            return info.tag, False
+    for _ in range(5):
         try:
+            info = stores.put_if_absent(uri, _record(run_id))
+            if info is not None:
+                return info.tag, False
             data, held = stores.get_with_info(uri)
-        except NotFound:
+        except NotFound:  # released just now, or its new holder swept away the unpublished file of this try
             continue
         holder = _decode(data)
         if holder is not None and holder.run_id == run_id and _is_alive(holder):
@@ -118,13 +145,15 @@ def _process(pid: int) -> str:
     return f"{pid}:gone" if pid != os.getpid() else f"{pid}:here"
 
 
-def _keep(stores: Stores, uri: str, run_id: str, tag: str, stop: threading.Event) -> None:
+def _keep(stores: Stores, lease: Lease, run_id: str, tag: str, stop: threading.Event) -> None:
     while not stop.wait(RENEW_S):
-        with contextlib.suppress(StoreError):
-            renewed = stores.put_if_match(uri, _record(run_id), tag)
+        asked_at_s = time.time()
+        with contextlib.suppress(StoreError):  # tried again; `require_held` knows for how long
+            renewed = stores.put_if_match(lease.uri, _record(run_id), tag)
             if renewed is None:
+                lease.lost = "another run took it, since it had not been renewed in time"
                 return
-            tag = renewed.tag
+            tag, lease.renewed_at_s = renewed.tag, asked_at_s
 
 
 def _release(stores: Stores, uri: str, run_id: str) -> None:

@@ -1,35 +1,30 @@
 """The manifest step: decides whether a new generation is due, builds it, publishes it."""
 
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-import msgspec
 import pyarrow as pa
 
+from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.ledger import RETRIED_REASONS
-from dataset_packaging.errors import ConfigError, NotFound, PlanConflict
+from dataset_packaging.errors import ConfigError, NotFound, ObjectDamaged, PlanConflict
 from dataset_packaging.imaging.verify import unreadable_formats
 from dataset_packaging.io.jsonl import SourceFile, expand_sources, require_a_row
-from dataset_packaging.io.parquet import open_parquet, read_table
-from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint
-from dataset_packaging.packing.generation import (
-    GenerationBuilder,
-    GenerationRequest,
-    GenerationSummary,
-    Published,
-    read_current,
-    read_generation,
-)
+from dataset_packaging.io.parquet import read_table, write_table
+from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint, probing_fingerprint
+from dataset_packaging.packing.generation import GenerationSummary, Published
+from dataset_packaging.packing.generation_builder import GenerationBuilder, GenerationRequest
 from dataset_packaging.packing.index_schema import RELOCATIONS_SCHEMA
+from dataset_packaging.packing.ownership import claim_folders, require_own_folders
+from dataset_packaging.packing.recovery import Standing, generation_number, read_standing
 from dataset_packaging.packing.reports import BucketPlan, ManifestReport, RunOptions, StageClock
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import iter_receipts
 
-KEPT_GENERATIONS = 2
-"""The current one and the one that it grew from, which a damaged index is rebuilt from."""
+_DELETE_THREADS = 16
 
 
 def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
-    """Publishes a new generation where sources, settings or moved rows ask for one; else does nothing.
+    """Publishes a new generation where sources, settings, moved rows or damaged files ask for one; else does nothing.
 
     Raises ConfigError, ManifestError or PlanConflict before anything is written where the input is at fault.
     """
@@ -39,80 +34,90 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     require_a_row(run.stores, sources)
     require_own_folders(run)
     with run.lease():
-        current = read_current(run.stores, run.layout)
-        request = plan_generation(run, current, sources, options)
-        if request is None:
-            assert current is not None
-            return _report(current.summary, True, 0, clock.seconds)
-        _claim_folders(run)
+        require_own_folders(run)  # once more: now nobody else can claim them
+        standing = read_standing(run)
         builder = GenerationBuilder(
             run.dataset,
             run.stores,
             run.layout,
-            run.executor,
+            lambda: run.executor,
             lambda note, done, total, rows, size: clock.report(note, done, total, rows, size),
         )
+        request = plan_generation(run, standing, sources, options)
+        if request is None:
+            assert standing.current is not None
+            summary = standing.current.summary
+            if not standing.is_published:
+                builder.publish(summary.number)
+            _drop_leftovers(run, summary)
+            return _report(summary, True, 0, clock.seconds)
+        claim_folders(run)
         summary = builder.build(request)
+        _carry_retries(run, standing, request)
+        run.require_lease()
         builder.publish(summary.number)
-        _publish_rejects(run, summary)
-        if len(request.relocations):
-            run.stores.delete(run.layout.retries_uri)
-        _drop_old_generations(run, summary.number)
-        earlier = request.prior.summary.probed if request.prior else 0
+        _drop_leftovers(run, summary)
+        earlier = request.probed.summary.probed if request.probed else 0
         return _report(summary, False, summary.probed - earlier, clock.seconds)
 
 
 def plan_generation(
-    run: Run, current: Published | None, sources: list[SourceFile], options: RunOptions
+    run: Run, standing: Standing, sources: list[SourceFile], options: RunOptions
 ) -> GenerationRequest | None:
     """Returns the generation that is due, or None where the current one holds. Reads only.
 
     Raises PlanConflict where a setting that decides about places changed and `options.rewrite` does not allow it.
     """
     identity = identity_settings(run.dataset)
-    fingerprint = manifest_fingerprint(
-        run.dataset, [(source.uri, source.size_bytes, source.tag) for source in sources], options.limit_rows
+    request = GenerationRequest(
+        number=standing.last_number + 1,
+        ancestor=None,
+        probed=None,
+        sources=tuple(sources),
+        fingerprint=manifest_fingerprint(
+            run.dataset, [(source.uri, source.size_bytes, source.tag) for source in sources], options.limit_rows
+        ),
+        probing=probing_fingerprint(run.dataset),
+        identity=identity,
+        relocations=RELOCATIONS_SCHEMA.empty_table(),
+        retry_reasons=frozenset(options.retry_rejected) | RETRIED_REASONS,
+        row_limit=options.limit_rows,
     )
-    none = RELOCATIONS_SCHEMA.empty_table()
-    reasons = frozenset(options.retry_rejected) | RETRIED_REASONS
-    if current is None:
-        return GenerationRequest(1, None, tuple(sources), fingerprint, identity, none, reasons, options.limit_rows)
-    summary = current.summary
-    number = summary.number + 1
-    changed = sorted(name for name in identity if identity[name] != summary.identity.get(name))
+    known, ancestor = standing.known, standing.ancestor
+    if known is None:
+        return request
+    changed = sorted(name for name in identity if identity[name] != known.identity.get(name))
     if changed and not options.rewrite:
-        changes = ", ".join(f"{name} was {summary.identity.get(name)}, is {identity[name]}" for name in changed)
+        changes = ", ".join(f"{name} was {known.identity.get(name)}, is {identity[name]}" for name in changed)
         raise PlanConflict(
             f"{run.dataset.name}: {changes}: this moves rows between shards; undo it, or pack with --rewrite "
             "(readers must not be at work meanwhile)"
         )
     if changed:
-        return GenerationRequest(number, None, tuple(sources), fingerprint, identity, none, reasons, options.limit_rows)
-    sound = _sound_ancestor(run, current)
-    if sound is not None:
-        ancestor, relocations = sound
-        return GenerationRequest(
-            number, ancestor, tuple(sources), fingerprint, identity, relocations, reasons, options.limit_rows
-        )
-    relocations = read_relocations(run, current)
-    unfinished = summary.pending or any(reason in reasons for reason in summary.rejected)
-    if fingerprint == summary.fingerprint and not len(relocations) and not unfinished:
+        same_sizes = "images.orientation" not in changed and "mapping.direct.image_key" not in changed
+        return replace(request, probed=ancestor if same_sizes else None)
+    if standing.current is None:
+        return replace(request, ancestor=ancestor, probed=ancestor, relocations=standing.relocations)
+    relocations = read_relocations(run, standing.current)
+    unfinished = known.pending or any(reason in request.retry_reasons for reason in known.rejected)
+    if request.fingerprint == known.fingerprint and not len(relocations) and not unfinished:
         return None
-    return GenerationRequest(
-        number, current, tuple(sources), fingerprint, identity, relocations, reasons, options.limit_rows
-    )
+    return replace(request, ancestor=ancestor, probed=ancestor, relocations=relocations)
 
 
 def read_relocations(run: Run, current: Published) -> pa.Table:
     """Returns the rows that wait for a place: moved ones and successful retries; none while a shard has no receipt."""
     moved: list[dict[str, object]] = []
-    tombstones = read_tombstones(run, current)
-    for shard, receipt in iter_receipts(run.stores, run.layout, current.shards):
+    tombstones = run.tombstones(current)
+    for shard, receipt in zip(current.shards, run.status.read_receipts(current.shards), strict=True):
         if receipt is None:
             return RELOCATIONS_SCHEMA.empty_table()
         empty = tombstones.get((shard.bucket.key, shard.number), frozenset())
         moved.extend(
             {
+                "bucket": BUCKETS.index(shard.bucket),
+                "shard": shard.number,
+                "position": row.position,
                 "image_key": row.image_key,
                 "s3_image_path": row.s3_image_path,
                 "width": row.width_px,
@@ -121,25 +126,21 @@ def read_relocations(run: Run, current: Published) -> pa.Table:
             for row in receipt.moved
             if row.position not in empty
         )
-    return pa.concat_tables([pa.Table.from_pylist(moved, schema=RELOCATIONS_SCHEMA), read_retries(run)])
+    return pa.concat_tables([pa.Table.from_pylist(moved, schema=RELOCATIONS_SCHEMA), read_retries(run, current)])
 
 
-def read_retries(run: Run) -> pa.Table:
-    """Returns the rejected rows whose new attempt succeeded and that have no place yet."""
+def read_retries(run: Run, current: Published) -> pa.Table:
+    """Returns the rejected rows of a generation whose new attempt succeeded; each still has its old place."""
     try:
-        return read_table(run.stores, run.layout.retries_uri)
-    except NotFound:
+        table = read_table(run.stores, run.layout.retries_uri(current.summary.number))
+    except (NotFound, ObjectDamaged):
         return RELOCATIONS_SCHEMA.empty_table()
-
-
-def read_tombstones(run: Run, current: Published) -> dict[tuple[str, int], frozenset[int]]:
-    """Returns the empty positions of each shard that has any, by bucket key and number."""
-    positions: dict[tuple[str, int], set[int]] = {}
-    for bucket in dict.fromkeys(shard.bucket for shard in current.shards if shard.live_rows < shard.rows):
-        table = read_table(run.stores, current.layout.tombstones_uri(bucket), ["shard", "position"])
-        for number, position in zip(table["shard"].to_pylist(), table["position"].to_pylist(), strict=True):
-            positions.setdefault((bucket.key, number), set()).add(position)
-    return {place: frozenset(found) for place, found in positions.items()}
+    tombstones = run.tombstones(current)
+    waiting = [
+        row["position"] not in tombstones.get((BUCKETS[row["bucket"]].key, row["shard"]), frozenset())
+        for row in table.select(["bucket", "shard", "position"]).to_pylist()
+    ]
+    return table.filter(pa.array(waiting, pa.bool_()))
 
 
 def require_decoders(run: Run) -> None:
@@ -152,109 +153,27 @@ def require_decoders(run: Run) -> None:
         )
 
 
-def require_own_folders(run: Run) -> None:
-    """Refuses prefixes that belong to another dataset or hold files of others, before anything is written.
-
-    Raises PlanConflict naming the folder and what was found there.
-    """
-    try:
-        owner = msgspec.json.decode(run.stores.get(run.layout.identity_uri))
-    except NotFound:
-        owner = None
-    except msgspec.DecodeError as error:
-        raise PlanConflict(f"{run.layout.identity_uri} is damaged: {error}; restore or remove it") from error
-    mine = _identity(run)
-    if owner is not None:
-        for name, value in mine.items():
-            if owner.get(name) != value:
-                raise PlanConflict(
-                    f"{run.dataset.work_prefix} belongs to dataset {owner.get('name')!r} with {name} "
-                    f"{owner.get(name)!r}, not {value!r}: choose another work_prefix"
-                )
+def _carry_retries(run: Run, standing: Standing, request: GenerationRequest) -> None:
+    """Hands successful retries on to a generation that grew from the same places and did not relocate anything yet."""
+    if standing.current is None or request.ancestor is None or len(request.relocations):
         return
-    folders = (run.dataset.output_prefix, run.dataset.sidecar_prefix, run.dataset.work_prefix)
-    for found in _first_objects(run, folders):
-        raise PlanConflict(
-            f"{found} stands below a prefix of {run.dataset.name}, which has not been packed there: "
-            "choose prefixes that are empty, or restore the work_prefix of the dataset that made these files"
-        )
+    retries = read_retries(run, standing.current)
+    if len(retries):
+        write_table(run.stores, run.layout.retries_uri(request.number), retries)
 
 
-def _first_objects(run: Run, folders: Iterable[str]) -> Iterable[str]:
-    for folder in folders:
-        for info in run.stores.list(f"{folder}/"):
-            if info.uri != run.layout.lease_uri:
-                yield info.uri
-                break
-
-
-def _identity(run: Run) -> dict[str, str]:
-    dataset = run.dataset
-    return {
-        "name": dataset.name,
-        "output_prefix": dataset.output_prefix,
-        "sidecar_prefix": dataset.sidecar_prefix,
-    }
-
-
-def _claim_folders(run: Run) -> None:
-    run.stores.put_if_absent(run.layout.identity_uri, msgspec.json.encode(_identity(run)))
-
-
-def damaged_files(run: Run, current: Published) -> list[str]:
-    """Returns the plan, index and placement files of a generation that are missing or not as they were written.
-
-    A file whose size is right but whose tag is not (a copy, a restored backup) counts as whole where all its pages
-    pass their checksums.
-    """
-    present = {info.uri: info for info in run.stores.list(f"{current.layout.root}/")}
-    damaged: list[str] = []
-    for record in current.summary.files:
-        info = present.get(record.uri)
-        if (
-            info is None
-            or info.size_bytes != record.size_bytes
-            or (info.tag != record.tag and not _reads_whole(run, record.uri))
-        ):
-            damaged.append(record.uri)
-    return damaged
-
-
-def _reads_whole(run: Run, uri: str) -> bool:
-    try:
-        file = open_parquet(run.stores, uri, verify_checksums=True)
-        for group in range(file.num_row_groups):
-            file.read_row_group(group)
-    except (pa.ArrowException, OSError):
-        return False
-    return True
-
-
-def _sound_ancestor(run: Run, current: Published) -> tuple[Published | None, pa.Table] | None:
-    """Returns what to rebuild a damaged generation from (ancestor, relocations), or None where nothing is damaged.
-
-    The index itself is made from the manifest alone; where the places are damaged, the generation before tells them.
-    """
-    damaged = damaged_files(run, current)
-    if not damaged:
-        return None
-    index_prefix = f"{current.layout.root}/index/"
-    if all(uri.startswith(index_prefix) for uri in damaged):
-        return current, RELOCATIONS_SCHEMA.empty_table()
-    prior = current.summary.prior
-    relocations = read_table(run.stores, current.layout.relocations_uri)
-    return (read_generation(run.stores, run.layout, prior) if prior else None), relocations
-
-
-def _publish_rejects(run: Run, summary: GenerationSummary) -> None:
-    generation = run.layout.generation(summary.number)
-    run.stores.put(run.layout.rejects_uri(None), run.stores.get(generation.rejects_uri))
-
-
-def _drop_old_generations(run: Run, number: int) -> None:
-    for old in range(max(1, number - KEPT_GENERATIONS - 1), number - KEPT_GENERATIONS + 1):
-        for info in run.stores.list(f"{run.layout.generation(old).root}/"):
-            run.stores.delete(info.uri)
+def _drop_leftovers(run: Run, summary: GenerationSummary) -> None:
+    """Removes all generations but the current one and the one that it grew from, and retries of other generations."""
+    kept = {summary.number, summary.prior}
+    old = [
+        info.uri
+        for info in run.stores.list(run.layout.generations_prefix)
+        if generation_number(run, info.uri) not in kept
+    ]
+    current_retries = run.layout.retries_uri(summary.number)
+    old += [info.uri for info in run.stores.list(run.layout.retries_prefix) if info.uri != current_retries]
+    with ThreadPoolExecutor(_DELETE_THREADS, "delete") as pool:
+        list(pool.map(run.stores.delete, old))
 
 
 def _report(summary: GenerationSummary, unchanged: bool, probed: int, seconds: float) -> ManifestReport:

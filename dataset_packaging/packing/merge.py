@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.layout import GenerationLayout
+from dataset_packaging.core.ledger import DUPLICATE_REASON
+from dataset_packaging.core.receipts import StoredObject
 from dataset_packaging.core.shard_plan import PlannedShard, ShardAssigner, ShardTotals
 from dataset_packaging.errors import NotFound
-from dataset_packaging.io.parquet import ZSTD_LEVEL, open_parquet, read_matching, read_table, write_table
-from dataset_packaging.io.store import ObjectInfo, StorageConfig, Stores, shared_stores
+from dataset_packaging.io.parquet import ZSTD_LEVEL, HashingSink, read_table, write_table
+from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
+from dataset_packaging.packing.fates import Fates, read_of_bucket
+from dataset_packaging.packing.generation import WorkFile
 from dataset_packaging.packing.index_schema import (
     FATE_DUPLICATE,
     FATE_KEPT,
@@ -29,6 +32,8 @@ from dataset_packaging.packing.index_schema import (
     TOMBSTONES_SCHEMA,
     index_schema,
 )
+
+DUPLICATE_DETAIL = "another row of the manifest has the same image_key and stays"
 
 INDEX_ROW_GROUP_BYTES = 16 << 20
 PLACEMENT_RUN_ROWS = 1 << 18
@@ -87,15 +92,13 @@ class MergeReport:
     rows: int
     duplicates: int
     shards: tuple[PlannedShard, ...]
-    files: tuple[ObjectInfo, ...]
+    files: tuple[WorkFile, ...]
 
 
 @dataclass(slots=True)
 class _Writers:
     """The index, the placement and the duplicates of a bucket while they grow."""
 
-    stores: Stores
-    task: MergeTask
     index: pq.ParquetWriter
     placement: pq.ParquetWriter
     waiting: list[pa.Table] = field(default_factory=list)
@@ -135,29 +138,39 @@ def merge_bucket(task: MergeTask) -> MergeReport:
     assigner = ShardAssigner(packing.shard_size, packing.max_shard_bytes, task.prior_shards)
     totals = ShardTotals()
     rows = duplicates = 0
-    fates = _Fates.read(stores, task)
+    fates = Fates.read(stores, task.generation, task.partitions, task.bucket_id)
     schema = index_schema(task.dataset.sidecar.extension_columns())
     with (
         stores.open_sink(task.generation.index_uri(bucket)) as index_sink,
         stores.open_sink(task.generation.placement_uri(bucket)) as placement_sink,
     ):
-        index = pq.ParquetWriter(
-            index_sink, schema, compression="zstd", compression_level=ZSTD_LEVEL, write_page_checksum=True
-        )
-        placement = pq.ParquetWriter(placement_sink, PLACEMENT_SCHEMA, compression="zstd")
-        writers = _Writers(stores, task, index, placement)
-        for placed, table in _read_slices(stores, task.slices):
-            rows += len(table)
-            duplicates += _place_rows(task, placed, table, fates, assigner, totals, writers)
-        writers.flush_index()
-        writers.flush_run()
-        index.close()
-        placement.close()
+        hashes = HashingSink(index_sink), HashingSink(placement_sink)
+        with (
+            pq.ParquetWriter(
+                pa.PythonFile(hashes[0], mode="w"),
+                schema,
+                compression="zstd",
+                compression_level=ZSTD_LEVEL,
+                write_page_checksum=True,
+            ) as index,
+            pq.ParquetWriter(pa.PythonFile(hashes[1], mode="w"), PLACEMENT_SCHEMA, compression="zstd") as placement,
+        ):
+            writers = _Writers(index, placement)
+            for placed, table in _read_slices(stores, task.slices):
+                rows += len(table)
+                duplicates += _place_rows(task, placed, table, fates, assigner, totals, writers)
+            writers.flush_index()
+            writers.flush_run()
     if writers.duplicates:
         write_table(stores, duplicates_uri(task.generation, task.bucket_id), pa.concat_tables(writers.duplicates))
+    files = [
+        WorkFile(task.generation.index_uri(bucket), bucket.key, hashes[0].stored()),
+        WorkFile(task.generation.placement_uri(bucket), bucket.key, hashes[1].stored()),
+    ]
     tombstones = _write_tombstones(stores, task, totals)
-    files = (index_sink.info, placement_sink.info, *([tombstones] if tombstones else []))
-    return MergeReport(task.bucket_id, rows, duplicates, tuple(totals.planned(bucket)), files)
+    if tombstones is not None:
+        files.append(WorkFile(task.generation.tombstones_uri(bucket), bucket.key, tombstones))
+    return MergeReport(task.bucket_id, rows, duplicates, tuple(totals.planned(bucket)), tuple(files))
 
 
 def duplicates_uri(generation: GenerationLayout, bucket_id: int) -> str:
@@ -171,50 +184,11 @@ def _read_slices(stores: Stores, slices: tuple[PlacedSlice, ...]) -> Iterator[tu
         yield placed, pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-@dataclass(frozen=True, slots=True)
-class _Fates:
-    """The decided rows of one bucket, sorted by part and row."""
-
-    part: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    fate: npt.NDArray[np.uint8]
-    shard: npt.NDArray[np.int32]
-    position: npt.NDArray[np.int32]
-
-    @classmethod
-    def read(cls, stores: Stores, task: MergeTask) -> "_Fates":
-        columns = ["part", "row", "fate", "shard", "position"]
-        tables = [
-            _of_bucket(table, task.bucket_id).select(columns)
-            for partition in range(task.partitions)
-            for table in read_matching(
-                open_parquet(stores, task.generation.fates_uri(partition)),
-                "bucket",
-                lambda least, most: least <= task.bucket_id <= most,
-                ["bucket", *columns],
-            )
-        ]
-        if not tables:
-            none = np.zeros(0, np.int32)
-            return cls(none, none, np.zeros(0, np.uint8), none, none)
-        table = pa.concat_tables(tables).sort_by([("part", "ascending"), ("row", "ascending")])
-        return cls(*(table[name].to_numpy() for name in columns))
-
-    def of_part(self, part: int) -> "_Fates":
-        start, end = np.searchsorted(self.part, [part, part + 1])
-        chosen = slice(int(start), int(end))
-        return _Fates(self.part[chosen], self.row[chosen], self.fate[chosen], self.shard[chosen], self.position[chosen])
-
-
-def _of_bucket(table: pa.Table, bucket_id: int) -> pa.Table:
-    return table.filter(pa.array(table["bucket"].to_numpy() == bucket_id))
-
-
 def _place_rows(
     task: MergeTask,
     placed: PlacedSlice,
     table: pa.Table,
-    fates: _Fates,
+    fates: Fates,
     assigner: ShardAssigner,
     totals: ShardTotals,
     writers: _Writers,
@@ -262,23 +236,20 @@ def _duplicate_rows(task: MergeTask, rows: pa.Table) -> pa.Table:
             "s3_image_path": rows["s3_image_path"],
             "manifest_uri": pa.array(task.sources, pa.string()).take(rows["source"].combine_chunks()),
             "line": rows["line"],
-            "reason": pa.array(["duplicate_key"] * len(rows)),
-            "detail": pa.array(["another row of the manifest has the same image_key and stays"] * len(rows)),
+            "reason": pa.array([DUPLICATE_REASON] * len(rows)),
+            "detail": pa.array([DUPLICATE_DETAIL] * len(rows)),
         },
         schema=REJECTS_SCHEMA,
     )
 
 
-def _write_tombstones(stores: Stores, task: MergeTask, totals: ShardTotals) -> ObjectInfo | None:
+def _write_tombstones(stores: Stores, task: MergeTask, totals: ShardTotals) -> StoredObject | None:
     bucket = BUCKETS[task.bucket_id]
     tables = [
-        _of_bucket(table, task.bucket_id)
+        table
         for partition in range(task.partitions)
-        for table in read_matching(
-            open_parquet(stores, task.generation.tombstones_part_uri(partition)),
-            "bucket",
-            lambda least, most: least <= task.bucket_id <= most,
-            TOMBSTONES_SCHEMA.names,
+        for table in read_of_bucket(
+            stores, task.generation.tombstones_part_uri(partition), task.bucket_id, TOMBSTONES_SCHEMA.names
         )
     ]
     if task.prior is not None and task.prior_shards:
@@ -292,6 +263,7 @@ def _write_tombstones(stores: Stores, task: MergeTask, totals: ShardTotals) -> O
         table["shard"].to_numpy(),
         table["position"].to_numpy(),
         table["main_hash"].to_numpy(),
+        table["side_hash"].to_numpy(),
         table["absent"].to_numpy(zero_copy_only=False),
     )
     return write_table(stores, task.generation.tombstones_uri(bucket), table)

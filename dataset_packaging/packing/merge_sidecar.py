@@ -11,8 +11,8 @@ from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import MergeLayout, shard_name
 from dataset_packaging.core.merging import BoolArray, MergedColumn, merge_values
-from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound
-from dataset_packaging.io.parquet import open_parquet, read_matching
+from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound, ObjectDamaged
+from dataset_packaging.io.parquet import read_matching
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.merge_sources import MergeReader, SourceRows
 from dataset_packaging.packing.source_versions import ABSENT
@@ -109,11 +109,11 @@ def _take_keyed(stores: Stores, reader: MergeReader, entry: MergeInput, keys: pa
     names = list(reader.config.columns)
     if entry.part is None or entry.target is None:
         return _no_rows(reader, keys)
-    file = open_parquet(stores, entry.target.part_uri(entry.part))
+    uri = entry.target.part_uri(entry.part)
     columns = ["shard", "key", "bad", *(f"v{bit}" for bit in range(len(names)))]
     groups = [
         group.filter(pc.equal(group["shard"], entry.shard))
-        for group in read_matching(file, "shard", lambda least, most: least <= entry.shard <= most, columns)
+        for group in read_matching(stores, uri, "shard", lambda least, most: least <= entry.shard <= most, columns)
     ]
     if not groups:
         return _no_rows(reader, keys)
@@ -143,7 +143,7 @@ def _take_aligned(
         rows = reader.read_file(stores, uri)
     except NotFound as error:
         raise MergeSourceUnusable(f"{place}: {uri} was there and is gone; run it again") from error
-    except (pa.ArrowException, OSError) as error:
+    except ObjectDamaged as error:
         raise MergeSourceUnusable(f"{place}: {uri} cannot be read: {error}") from error
     if len(rows) != len(keys):
         raise MergeConflict(f"{place}: {uri} has {len(rows)} rows, the shard {len(keys)}: it is not row-aligned")

@@ -19,7 +19,7 @@ from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import GenerationLayout, MergeLayout
 from dataset_packaging.core.schema import KEY_COLUMN
 from dataset_packaging.errors import MergeConflict
-from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.io.parquet import open_parquet, read_batches
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 from dataset_packaging.packing.ingest import hash_texts
 from dataset_packaging.packing.merge_sources import MergeReader, Piece, SourceRows
@@ -94,9 +94,9 @@ def write_places(task: PlacesTask) -> int:
     hashes: list[U64] = []
     shards: list[npt.NDArray[np.int32]] = []
     for bucket, base in task.buckets:
-        file = open_parquet(stores, task.generation.index_uri(bucket))
+        uri = task.generation.index_uri(bucket)
         columns = ["shard", "key_hash" if task.key == KEY_COLUMN else task.key]
-        for batch in file.iter_batches(columns=columns):
+        for batch in read_batches(open_parquet(stores, uri), uri, columns):
             values = batch.column(columns[1])
             hashed = values.to_numpy() if task.key == KEY_COLUMN else hash_texts(values.to_pylist())
             hashes.append(hashed)

@@ -19,9 +19,9 @@ from dataset_packaging.core.merging import BoolArray, ValueReader
 from dataset_packaging.core.reference import nearest_name
 from dataset_packaging.core.schema import PATH_COLUMN, mergeable_columns
 from dataset_packaging.core.uris import normalize_path
-from dataset_packaging.errors import MergeSourceUnusable, PermanentStoreError
+from dataset_packaging.errors import MergeSourceUnusable, ObjectDamaged, PermanentStoreError
 from dataset_packaging.io.jsonl import Block, BlockReader, SourceFile, plan_blocks
-from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.io.parquet import damage_told, open_parquet
 from dataset_packaging.io.store import Stores
 
 _PIECE_BYTES = 128 << 20
@@ -103,7 +103,9 @@ class MergeReader:
         """Read all rows of one Parquet file; see `read`. Raises NotFound where there is none."""
         file = open_parquet(stores, uri)
         wanted = self._fields(file.schema_arrow, uri)
-        return self._rows(file.read(columns=wanted).combine_chunks())
+        with damage_told(uri):
+            table = file.read(columns=wanted)
+        return self._rows(table.combine_chunks())
 
     def _read_groups(self, stores: Stores, piece: RowGroups) -> Iterator[tuple[SourceRows, int]]:
         file = open_parquet(stores, piece.source_uri)
@@ -257,7 +259,7 @@ def plan_pieces(stores: Stores, files: Sequence[SourceFile]) -> tuple[list[Piece
         if bytes(stores.get_range(file.uri, 0, 4)) == b"PAR1":
             try:
                 groups, size = _plan_groups(file.uri, open_parquet(stores, file.uri).metadata)
-            except pa.ArrowException as error:
+            except ObjectDamaged as error:
                 raise MergeSourceUnusable(f"merge source {file.uri} cannot be read: {error}") from error
             pieces += groups
             total += size

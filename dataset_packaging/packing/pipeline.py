@@ -15,13 +15,21 @@ from dataset_packaging.core.invariants import (
     find_reject_excess,
 )
 from dataset_packaging.core.ledger import RETRIED_REASONS, Ledger
-from dataset_packaging.errors import IndexDamaged
 from dataset_packaging.io.jsonl import expand_sources
 from dataset_packaging.packing.executor import Executor
-from dataset_packaging.packing.generation import read_current
-from dataset_packaging.packing.ledger_step import iter_rejects, read_ledger, write_ledger
+from dataset_packaging.packing.ledger_step import (
+    derive_files,
+    iter_rejects,
+    live_rejects,
+    read_ledger,
+    read_statuses,
+    stale_files,
+    write_derived,
+)
 from dataset_packaging.packing.manifest_step import build_manifest, plan_generation, read_relocations, read_retries
+from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
+from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import (
     ManifestReport,
     Progress,
@@ -31,10 +39,10 @@ from dataset_packaging.packing.reports import (
     SidecarsReport,
     VerifyReport,
 )
+from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.shards_step import pack_buckets, retry_rejected
+from dataset_packaging.packing.shards_step import pack_buckets
 from dataset_packaging.packing.sidecars_step import write_sidecars
-from dataset_packaging.packing.status import read_bucket_status
 from dataset_packaging.packing.verify_step import check_buckets, check_manifest, check_reference, verify_dataset
 
 BUCKET_KEYS: tuple[str, ...] = tuple(bucket.key for bucket in BUCKETS)
@@ -82,10 +90,8 @@ class Pipeline:
         return build_manifest(self._run, options)
 
     def pack_buckets(self, keys: Sequence[str], options: RunOptions = RunOptions()) -> ShardsReport:  # noqa: B008
-        """Packs what is not durable; see `shards_step.pack_buckets`. Then writes the ledger."""
-        report = pack_buckets(self._run, keys, options)
-        self.write_ledger()
-        return report
+        """Packs what is not durable and writes the ledger; see `shards_step.pack_buckets`."""
+        return pack_buckets(self._run, keys, options)
 
     def write_sidecars(self, keys: Sequence[str], options: RunOptions = RunOptions()) -> SidecarsReport:  # noqa: B008
         """Writes missing and stale sidecars; see `sidecars_step.write_sidecars`."""
@@ -96,23 +102,25 @@ class Pipeline:
         return len(read_relocations(self._run, self._run.require_current())) > 0
 
     def retry(self, reasons: Sequence[str]) -> RetryReport:
-        """Tries rejected rows of these reasons again; see `shards_step.retry_rejected`."""
+        """Tries rejected rows of these reasons again; see `retry_step.retry_rejected`."""
         run = self._run
         with run.lease():
             current = run.require_current()
-            statuses = [
-                read_bucket_status(run, bucket, current.of_bucket(bucket))
-                for bucket in dict.fromkeys(shard.bucket for shard in current.shards)
-            ]
-            return retry_rejected(run, current, statuses, frozenset(reasons))
+            report = retry_rejected(run, current, read_statuses(run, current), frozenset(reasons))
+            write_derived(run, current, read_statuses(run, current))
+            return report
 
     def ledger(self) -> Ledger:
         """Counts the balance of every row from what landed."""
-        return read_ledger(self._run, self._run.require_current())
+        current = self._run.require_current()
+        return read_ledger(self._run, current, read_statuses(self._run, current))
 
     def write_ledger(self) -> Ledger:
-        """Counts the balance and writes it below the work prefix."""
-        return write_ledger(self._run, self._run.require_current())
+        """Counts the balance and brings ledger and reject lists below the work prefix up to date."""
+        run = self._run
+        with run.lease():
+            current = run.require_current()
+            return write_derived(run, current, read_statuses(run, current))
 
     def check_manifest(self) -> list[Finding]:
         """Checks `rows_conserved` and `unique_keys` of the published generation."""
@@ -150,25 +158,26 @@ class Pipeline:
         run = self._run
         if options.rebuild or options.retry_rejected or options.rewrite:
             return None
-        try:
-            current = read_current(run.stores, run.layout)
-        except IndexDamaged:
+        standing = read_standing(run)
+        current = standing.current
+        if current is None or standing.damage:
             return None
-        if current is None or plan_generation(run, current, expand_sources(run.stores, run.dataset.manifest), options):
+        require_own_folders(run)
+        if plan_generation(run, standing, expand_sources(run.stores, run.dataset.manifest), options):
             return None
-        shards = rows = 0
-        for bucket in dict.fromkeys(shard.bucket for shard in current.shards):
-            status = read_bucket_status(run, bucket, current.of_bucket(bucket))
-            problems = [state.problem for state in status.shards] + [state.problem for state in status.sidecars]
-            if status.surplus or any(problems):
-                return None
-            for state in status.shards:
-                assert state.receipt is not None
-                if any(row.reason in RETRIED_REASONS for row in state.receipt.rejected):
-                    return None
-                shards += 1
-                rows += state.receipt.packed_rows
-        return f"{run.dataset.name} is up to date: {rows:,} rows in {shards:,} shards, nothing to do"
+        statuses = read_statuses(run, current)
+        problems = [state.problem for status in statuses for state in status.shards]
+        problems += [state.problem for status in statuses for state in status.sidecars]
+        strangers = [uri for status in statuses for uri in (*status.surplus, *status.surplus_sidecars, *status.foreign)]
+        if any(problems) or strangers:
+            return None
+        tombstones = run.tombstones(current)
+        if any(row.reason in RETRIED_REASONS for status in statuses for row in live_rejects(status, tombstones)):
+            return None
+        if any(stale_files(run, derive_files(run, current, statuses, read_ledger(run, current, statuses)))):
+            return None
+        rows = sum(receipt.packed_rows for status in statuses for _, receipt in status.done)
+        return f"{run.dataset.name} is up to date: {rows:,} rows in {len(current.shards):,} shards, nothing to do"
 
     def rejects(self) -> Iterator[dict[str, object]]:
         """Yields every rejected row: image_key, s3_image_path, manifest_uri, line, reason, detail."""
@@ -176,7 +185,7 @@ class Pipeline:
 
     def waiting_retries(self) -> int:
         """Returns how many rejected rows were repaired and wait for a place."""
-        return len(read_retries(self._run))
+        return len(read_retries(self._run, self._run.require_current()))
 
     def bucket_of_key(self, key: str) -> Bucket:
         """Returns the bucket of a partition key. Raises ValueError for another text."""

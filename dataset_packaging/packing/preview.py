@@ -8,25 +8,31 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 
-from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.io.jsonl import expand_sources, require_a_row
 from dataset_packaging.packing.generation import (
-    GenerationBuilder,
-    GenerationSummary,
     Published,
-    read_current,
     read_generation,
 )
-from dataset_packaging.packing.manifest_step import plan_generation, require_decoders, require_own_folders
+from dataset_packaging.packing.generation_builder import GenerationBuilder
+from dataset_packaging.packing.ledger_step import read_statuses
+from dataset_packaging.packing.manifest_step import plan_generation, require_decoders
+from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.prices import Prices
+from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import RunOptions, StageClock
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import ShardState, read_bucket_status
+from dataset_packaging.packing.status import ShardState
 
 PART_BYTES = 16 << 20
 """Of a multipart upload: what one PUT carries of a shard."""
+
+LISTS_PER_RUN = 40
+"""Of the prefixes, while each holds less than a thousand objects."""
+
+_REBUILT = "it is to be rebuilt"
+_REMOVED = "it is not in the plan any more and is removed"
 
 REQUESTS_PER_SHARD = 5
 """Beside the shard's parts: start and end of the upload, facts, receipt, sidecar with its receipt, rounded."""
@@ -34,7 +40,7 @@ REQUESTS_PER_SHARD = 5
 
 @dataclass(frozen=True, slots=True)
 class BucketPreview:
-    """What would become of one bucket: shards = kept + rewritten + added."""
+    """What would become of one bucket: shards = kept + rewritten + added; `removed`: those that the plan loses."""
 
     rows: int
     shards: int
@@ -42,6 +48,7 @@ class BucketPreview:
     kept: int
     rewritten: int
     added: int
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +103,11 @@ def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> Pl
     sources = expand_sources(run.stores, run.dataset.manifest)
     require_a_row(run.stores, sources)
     require_own_folders(run)
-    current = read_current(run.stores, run.layout)
-    request = plan_generation(run, current, sources, options)
+    standing = read_standing(run)
+    request = plan_generation(run, standing, sources, options)
     if request is None:
-        assert current is not None
-        return _preview(run, current.summary, current, 0, prices, unchanged=True)
+        assert standing.current is not None
+        return _preview(run, standing.current, 0, prices, options, unchanged=True)
     clock = StageClock("manifest", "bytes", run.progress)
     with tempfile.TemporaryDirectory(prefix="dataset-packaging-plan-") as folder:
         scratch = Layout(run.dataset.output_prefix, run.dataset.sidecar_prefix, f"file://{folder}")
@@ -108,39 +115,44 @@ def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> Pl
             run.dataset,
             run.stores,
             scratch,
-            run.executor,
+            lambda: run.executor,
             lambda note, done, total, rows, size: clock.report(note, done, total, rows, size),
         )
         summary = builder.build(request)
         planned = read_generation(run.stores, scratch, summary.number)
-    earlier = request.prior.summary.probed if request.prior else 0
-    return _preview(run, summary, planned, summary.probed - earlier, prices, unchanged=False)
+    earlier = request.probed.summary.probed if request.probed else 0
+    return _preview(run, planned, summary.probed - earlier, prices, options, unchanged=False)
 
 
 def _preview(
-    run: Run, summary: GenerationSummary, planned: Published, probed: int, prices: Prices, *, unchanged: bool
+    run: Run, planned: Published, probed: int, prices: Prices, options: RunOptions, *, unchanged: bool
 ) -> PlanPreview:
+    summary = planned.summary
     buckets: dict[str, BucketPreview] = {}
     reasons: Counter[str] = Counter()
     gets = len(summary.blocks) + probed
     puts = 2 * len(summary.blocks)
-    for record in summary.buckets:
-        bucket = Bucket.parse(record.bucket)
-        status = read_bucket_status(run, bucket, planned.of_bucket(bucket))
-        due = [state for state in status.shards if state.problem]
-        reasons.update(state.problem for state in due)
+    records = {record.bucket: record for record in summary.buckets}
+    for status in read_statuses(run, planned):
+        record = records.get(status.bucket.key)
+        if record is None and not status.surplus:
+            continue
+        due = [state for state in status.shards if state.problem or options.rebuild]
+        reasons.update(state.problem or _REBUILT for state in due)
         added = sum(state.receipt is None and not state.damaged for state in due)
         gets += sum(_fetches(state) for state in due) + len(status.shards)
         puts += sum(_uploads(state.shard) for state in due)
-        buckets[record.bucket] = BucketPreview(
-            sum(shard.live_rows for shard in planned.of_bucket(bucket)),
+        reasons.update({_REMOVED: len(status.surplus)} if status.surplus else {})
+        buckets[status.bucket.key] = BucketPreview(
+            sum(state.shard.live_rows for state in status.shards),
             len(status.shards),
-            record.estimated_bytes,
+            record.estimated_bytes if record else 0,
             len(status.shards) - len(due),
             len(due) - added,
             added,
+            len(status.surplus),
         )
-    lists = 3 * max(1, len(buckets)) + len(summary.sources)
+    lists = LISTS_PER_RUN + len(summary.sources)
     return PlanPreview(
         summary.rows,
         summary.duplicates,

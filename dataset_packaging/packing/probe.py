@@ -1,6 +1,7 @@
 """Sizes of images that the manifest does not tell: from the first bytes of each object, in the task of its block."""
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataset_packaging.config import DatasetConfig
-from dataset_packaging.errors import PermanentStoreError, TransientStoreError
-from dataset_packaging.imaging.verify import ImagePolicy, probe_header, verify_image
+from dataset_packaging.errors import NotFound, ObjectDamaged, PermanentStoreError, TransientStoreError
+from dataset_packaging.imaging.verify import probe_header
 from dataset_packaging.io.parquet import read_table
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.fetch import image_policy, reject_reason
+from dataset_packaging.packing.index_schema import PENDING
+from dataset_packaging.packing.isolate import IsolatedVerifier
 
 PROBE_BYTES = 64 << 10
 """The header of nearly every image, and the whole of many small ones."""
@@ -69,17 +72,20 @@ class ProbeCache:
     def read(
         cls, stores: Stores, parts: Iterable[tuple[str, str | None]], retry_reasons: frozenset[str]
     ) -> "ProbeCache":
-        """Reads the keys and rejects of earlier parts."""
+        """Reads the keys and rejects of earlier parts; what is missing or damaged is found out once more."""
         tables: list[pa.Table] = []
         rejected: dict[int, tuple[str, str]] = {}
+        again = retry_reasons | {PENDING}
         for keys_uri, rejects_uri in parts:
-            tables.append(read_table(stores, keys_uri, ["place_hash", "width", "height"]))
-            if rejects_uri is not None:
-                table = read_table(stores, rejects_uri, ["place_hash", "reason", "detail"])
-                table = table.filter(pc.is_valid(table["place_hash"]))
-                for row in table.to_pylist():
-                    if row["reason"] not in retry_reasons:
-                        rejected[row["place_hash"]] = (row["reason"], row["detail"])
+            with contextlib.suppress(NotFound, ObjectDamaged):
+                tables.append(read_table(stores, keys_uri, ["place_hash", "width", "height"]))
+            with contextlib.suppress(NotFound, ObjectDamaged):
+                if rejects_uri is not None:
+                    table = read_table(stores, rejects_uri, ["place_hash", "reason", "detail"])
+                    table = table.filter(pc.is_valid(table["place_hash"]))
+                    for row in table.to_pylist():
+                        if row["reason"] not in again:
+                            rejected[row["place_hash"]] = (row["reason"], row["detail"])
         if not tables:
             return cls(np.zeros(0, np.uint64), np.zeros((0, 2), np.int32), rejected)
         table = pa.concat_tables(tables)
@@ -92,10 +98,10 @@ class ProbeCache:
 def probe_sizes(stores: Stores, dataset: DatasetConfig, rows: list[PendingRow], cache: ProbeCache) -> ProbeResults:
     """Reads the size of each row's object: a range read of its first bytes, more only where those do not tell.
 
-    An object that cannot be an image is verified whole and rejected here; it never gets a bucket. A transient failure
-    leaves its row pending (or rejects it as `fetch_failed`, as `images.on_fetch_failure` says).
+    An object that cannot be an image is verified whole, in a process of its own, and rejected here; it never gets a
+    bucket. A transient failure leaves its row pending (or rejects it as `fetch_failed`, as `images.on_fetch_failure`
+    says).
     """
-    policy = image_policy(dataset)
     results = ProbeResults()
     ask: list[PendingRow] = []
     for row in rows:
@@ -106,8 +112,8 @@ def probe_sizes(stores: Stores, dataset: DatasetConfig, rows: list[PendingRow], 
             results.rejected[row.row] = ("bad_row", "no width and height, and images.dimensions is `manifest`")
         else:
             ask.append(row)
-    with ThreadPoolExecutor(PROBE_THREADS, "probe") as pool:
-        for row, answer in _bounded_map(pool, stores, policy, ask):
+    with IsolatedVerifier.of(dataset) as verifier, ThreadPoolExecutor(PROBE_THREADS, "probe") as pool:
+        for row, answer in zip(ask, pool.map(lambda row: _probe(stores, row.uri, dataset, verifier), ask), strict=True):
             if isinstance(answer, ProbedSize):
                 results.sizes[row.row] = answer
             elif answer[0] == "fetch_failed" and dataset.images.on_fetch_failure == "fail":
@@ -117,23 +123,19 @@ def probe_sizes(stores: Stores, dataset: DatasetConfig, rows: list[PendingRow], 
     return ProbeResults(results.sizes, results.rejected, results.pending, len(ask))
 
 
-def _bounded_map(
-    pool: ThreadPoolExecutor, stores: Stores, policy: ImagePolicy, rows: list[PendingRow]
-) -> Iterator[tuple[PendingRow, ProbedSize | tuple[str, str]]]:
-    yield from zip(rows, pool.map(lambda row: _probe(stores, row.uri, policy), rows), strict=True)
-
-
-def _probe(stores: Stores, uri: str, policy: ImagePolicy) -> ProbedSize | tuple[str, str]:
+def _probe(
+    stores: Stores, uri: str, dataset: DatasetConfig, verifier: IsolatedVerifier
+) -> ProbedSize | tuple[str, str]:
     try:
         head = stores.get_range(uri, 0, PROBE_BYTES)
         whole = len(head) < PROBE_BYTES
-        size = probe_header(head, policy)
+        size = probe_header(head, image_policy(dataset))
         if size is not None:
             return ProbedSize(size.width_px, size.height_px, len(head) if whole else -1)
-        data = head if whole else stores.get(uri)
+        data = head if whole else stores.get(uri, dataset.images.max_bytes)
     except (PermanentStoreError, TransientStoreError) as error:
         return reject_reason(error)
-    verdict = verify_image(data, policy)
+    verdict = verifier.verify(data)
     if verdict.reason is not None:
         return verdict.reason, verdict.detail
     return ProbedSize(verdict.width_px, verdict.height_px, len(data))

@@ -18,7 +18,7 @@ from dataset_packaging.core.reference import (
     settle_family,
 )
 from dataset_packaging.core.schema import EXTENSION_PREFIX, sidecar_schema
-from dataset_packaging.errors import ReferenceUnusable, StoreError
+from dataset_packaging.errors import ObjectDamaged, ReferenceUnusable, StoreError
 from dataset_packaging.io.parquet import open_parquet
 from dataset_packaging.io.store import Stores
 
@@ -101,8 +101,8 @@ def _is_hidden(key: str) -> bool:
 def _read_columns(stores: Stores, uri: str) -> Columns:
     try:
         return columns_of(open_parquet(stores, uri).schema_arrow)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{uri} is no Parquet file that can be read ({_first_line(error)})") from error
+    except ObjectDamaged as error:
+        raise ValueError(f"{uri} is no Parquet file that can be read ({error.detail})") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """What an older version of a shard still tells: its images, their verdicts and its rejects.
 
-A shard that is written anew because captions changed or a row was removed takes its images from the old object instead
-of fetching them again. Each image is compared with the sha256 of its fact; whatever does not agree is fetched.
+A shard that is written anew because captions changed, a row was removed or its facts were lost takes its images from
+the old object instead of fetching them again. The object is the one of its receipt; each image is compared with the
+sha256 of its fact besides, and whatever does not agree is fetched.
 """
 
 import hashlib
@@ -17,9 +18,9 @@ from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.ledger import RETRIED_REASONS
 from dataset_packaging.core.receipts import RejectedRow, ShardReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, PATH_COLUMN
-from dataset_packaging.errors import NotFound
+from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
 from dataset_packaging.imaging.verify import Verdict
-from dataset_packaging.io.parquet import iter_batches, open_parquet, read_table
+from dataset_packaging.io.parquet import damage_told, open_parquet, read_batches
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.fetch import CheckedImage, ImageChecker, WantedImage, checksum_mismatch
 
@@ -28,11 +29,11 @@ _BATCH_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """One packed row of the old shard."""
+    """One packed row of the old shard; without facts, `sha256` is empty and the image is verified again."""
 
     order: int
     sha256: str
-    verdict: Verdict
+    verdict: Verdict | None
 
 
 class OldShard:
@@ -40,12 +41,12 @@ class OldShard:
 
     def __init__(
         self,
-        file: pq.ParquetFile,
+        images: Iterator[memoryview],
         facts: dict[tuple[str, str], _Fact],
         rejected: tuple[RejectedRow, ...],
         same_policy: bool,
     ) -> None:
-        self._images = _images(file)
+        self._images = images
         self._next = 0
         self._facts = facts
         self._same_policy = same_policy
@@ -53,22 +54,27 @@ class OldShard:
 
     @classmethod
     def open(cls, stores: Stores, layout: Layout, receipt: ShardReceipt, policy: str) -> "OldShard | None":
-        """Opens the old version, or returns None where it or its facts cannot be used."""
+        """Opens the old version, or returns None where it cannot be used."""
         bucket = Bucket.parse(receipt.bucket)
+        uri = layout.shard_uri(bucket, receipt.number)
         try:
-            file = open_parquet(stores, layout.shard_uri(bucket, receipt.number), verify_checksums=True)
-            names = file.read(columns=[KEY_COLUMN, PATH_COLUMN])
-            facts = read_table(stores, layout.facts_uri(bucket, receipt.number))
-        except (NotFound, pa.ArrowException, OSError):
+            file = open_parquet(stores, uri, verify_checksums=True)
+            with damage_told(uri):
+                names = file.read(columns=[KEY_COLUMN, PATH_COLUMN])
+        except (NotFound, ObjectDamaged, PreconditionFailed):
             return None
-        if len(names) != len(facts):
-            return None
+        facts = _read_facts(stores, layout.facts_uri(bucket, receipt.number), receipt)
         keys = zip(names[KEY_COLUMN].to_pylist(), names[PATH_COLUMN].to_pylist(), strict=True)
         known = {
-            key: _Fact(order, fact["sha256"], _verdict(fact))
-            for order, (key, fact) in enumerate(zip(keys, facts.to_pylist(), strict=True))
+            key: _Fact(order, facts[order]["sha256"], _verdict(facts[order])) if facts else _Fact(order, "", None)
+            for order, key in enumerate(keys)
         }
-        return cls(file, known, receipt.rejected, receipt.policy == policy)
+        images = (
+            memoryview(image.as_buffer())
+            for batch in read_batches(file, uri, [IMAGE_COLUMN], _BATCH_ROWS)
+            for image in batch.column(0)
+        )
+        return cls(images, known, receipt.rejected, receipt.policy == policy)
 
     def holds(self, rows: pa.Table, row: int) -> bool:
         """Tells whether the old shard has an image for a row of the new plan."""
@@ -89,28 +95,38 @@ class OldShard:
         """
         fact = self._facts[_name(rows, row)]
         image = self._read(fact.order)
-        if image is None or hashlib.sha256(image).hexdigest() != fact.sha256:
+        if image is None:
             return None
-        if checksum_mismatch(image, fact.sha256, wanted) is not None:
+        sha256 = hashlib.sha256(image).hexdigest()
+        if fact.sha256 and sha256 != fact.sha256:
             return None
-        if not self._same_policy:
+        if checksum_mismatch(image, sha256, wanted) is not None:
+            return None
+        if fact.verdict is None or not self._same_policy:
             return checker.verify_only(image, wanted)
-        return CheckedImage(image, fact.sha256, fact.verdict)
+        return CheckedImage(image, sha256, fact.verdict)
 
     def _read(self, order: int) -> memoryview | None:
+        image = None
         try:
             while self._next <= order:
-                image = next(self._images)
+                image = next(self._images, None)
                 self._next += 1
-        except (StopIteration, pa.ArrowException, OSError):
-            return None
-        return image if self._next == order + 1 else None
+        except (ObjectDamaged, PreconditionFailed):
+            self._images = iter(())
+        return image
 
 
-def _images(file: pq.ParquetFile) -> Iterator[memoryview]:
-    for batch in iter_batches(file, [IMAGE_COLUMN], _BATCH_ROWS):
-        for image in batch.column(0):
-            yield memoryview(image.as_buffer())
+def _read_facts(stores: Stores, uri: str, receipt: ShardReceipt) -> list[dict[str, Any]]:
+    """Returns the facts of the packed rows, or none where they are not the ones of the receipt."""
+    try:
+        data = stores.get(uri)
+    except NotFound:
+        return []
+    if hashlib.sha256(data).hexdigest() != receipt.facts.sha256:
+        return []
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(data)).to_pylist()
+    return rows
 
 
 def _name(rows: pa.Table, row: int) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """What all steps of one run share: the dataset, its stores, its executor, its progress."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from dataset_packaging.config import DatasetConfig
@@ -9,11 +9,12 @@ from dataset_packaging.core.layout import Layout
 from dataset_packaging.errors import PackagingError
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import Executor
-from dataset_packaging.packing.generation import Published, read_current
-from dataset_packaging.packing.lease import hold_lease
+from dataset_packaging.packing.generation import Published, Tombstones, read_current, read_tombstones
+from dataset_packaging.packing.lease import Lease, hold_lease
 from dataset_packaging.packing.reference import Reference, read_reference
 from dataset_packaging.packing.reports import Progress
 from dataset_packaging.packing.source_versions import SidecarSources
+from dataset_packaging.packing.status import StatusReader
 
 
 @dataclass(slots=True)
@@ -25,7 +26,8 @@ class Run:
         run_id: names the run; the lease is re-entrant by it.
         progress: receives progress.
         open_executor: opens the executor; called once, when a task is first run.
-        sidecar_sources: what sidecars take values from, and its versions.
+        sidecar_sources: versions of what sidecars take from elsewhere.
+        status: compares what stands with what is planned.
     """
 
     dataset: DatasetConfig
@@ -35,6 +37,9 @@ class Run:
     stores: Stores = field(init=False)
     layout: Layout = field(init=False)
     sidecar_sources: SidecarSources = field(init=False)
+    status: StatusReader = field(init=False)
+    _lease: Lease | None = None
+    _tombstones: tuple[int, Tombstones] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _executor: Executor | None = None
     _reference: Reference | None = None
@@ -44,6 +49,7 @@ class Run:
         self.stores = Stores(StorageConfig.of(dataset))
         self.layout = Layout(dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
         self.sidecar_sources = SidecarSources(self.stores, dataset)
+        self.status = StatusReader(self.stores, self.layout, dataset, self.sidecar_sources)
 
     @property
     def executor(self) -> Executor:
@@ -67,9 +73,29 @@ class Run:
             self._reference = read_reference(self.stores, uri)
         return self._reference
 
-    def lease(self) -> AbstractContextManager[None]:
-        """Returns the dataset's lease, to be held while anything is written."""
-        return hold_lease(self.stores, self.layout.lease_uri, self.run_id)
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Holds the dataset's lease, without which nothing may be written; sweeps what killed writers left behind."""
+        with hold_lease(self.stores, self.layout.lease_uri, self.run_id) as lease:
+            outer, self._lease = self._lease, lease
+            try:
+                if not lease.nested:
+                    for prefix in (self.layout.shards_prefix(), self.layout.sidecars_prefix(), self.layout.work_prefix):
+                        self.stores.abort_uploads(prefix)
+                yield
+            finally:
+                self._lease = outer
+
+    def require_lease(self) -> None:
+        """Raises LeaseHeld where the lease was lost meanwhile; asked before every step that others would see."""
+        if self._lease is not None:
+            self._lease.require_held()
+
+    def tombstones(self, current: Published) -> Tombstones:
+        """Returns the empty places of a generation; read once."""
+        if self._tombstones is None or self._tombstones[0] != current.summary.number:
+            self._tombstones = current.summary.number, read_tombstones(self.stores, current)
+        return self._tombstones[1]
 
     def require_current(self) -> Published:
         """Returns the published generation. Raises PackagingError where the manifest step has not run yet."""

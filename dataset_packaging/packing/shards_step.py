@@ -1,33 +1,28 @@
-"""The shards step: what is not durable is packed, crashed workers are looked into, reject lists are derived."""
+"""The shards step: what is not durable is packed, crashed workers are looked into, the ledger is derived."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-import pyarrow as pa
 
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.ledger import RETRIED_REASONS
-from dataset_packaging.core.receipts import RejectedRow
-from dataset_packaging.errors import AccessDenied, DecoderStuck, IndexDamaged, StoreError, TransientStoreError
-from dataset_packaging.io.parquet import write_table
-from dataset_packaging.packing.executor import TaskFailure, TaskResult
+from dataset_packaging.errors import AccessDenied, DecoderStuck, TransientStoreError
+from dataset_packaging.packing.executor import (
+    MAX_LOST_NODES,
+    MAX_LOST_WORKERS,
+    TaskFailure,
+    TaskResult,
+    map_surviving,
+)
 from dataset_packaging.packing.fingerprints import policy_fingerprint
-from dataset_packaging.packing.generation import Published
-from dataset_packaging.packing.index_schema import REJECTS_SCHEMA, RELOCATIONS_SCHEMA
+from dataset_packaging.packing.generation import Published, Tombstones
 from dataset_packaging.packing.isolate import isolate_rows
-from dataset_packaging.packing.manifest_step import read_retries, read_tombstones
-from dataset_packaging.packing.pack_shard import PackOutcome, PackTask, pack_shard
-from dataset_packaging.packing.reports import BucketShards, RetryReport, RunOptions, ShardsReport, StageClock
-from dataset_packaging.packing.retry import RetryTask, retry_rows
+from dataset_packaging.packing.ledger_step import live_rejects, read_statuses, waiting_moves, write_derived
+from dataset_packaging.packing.pack_shard import EARLY_FETCHES, PackOutcome, PackTask, pack_shard
+from dataset_packaging.packing.reports import BucketShards, RunOptions, ShardsReport, StageClock
+from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import BucketStatus, ShardState, read_bucket_status
-
-MAX_ATTEMPTS = 3
-"""Times that a shard may lose its worker without a row to blame."""
-
-MAX_LOST_NODES = 10
-"""Times that a shard may lose its node."""
+from dataset_packaging.packing.status import BucketStatus, ShardState, shard_number
 
 COST_PER_SHARD_PX = 2_000_000
 """What a shard costs beside its pixels, so that the largest tasks go first and the tail is short."""
@@ -35,7 +30,7 @@ COST_PER_SHARD_PX = 2_000_000
 
 @dataclass(slots=True)
 class _Tally:
-    """What this run has done so far."""
+    """What this run has done so far; places are (bucket key, shard number)."""
 
     outcomes: dict[tuple[str, int], PackOutcome] = field(default_factory=dict)
     problems: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -48,7 +43,7 @@ class _Tally:
 
 
 def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsReport:
-    """Packs every planned shard of the buckets that is not durable yet, and retries transient rejects.
+    """Packs every planned shard of the buckets that is not durable yet, retries transient rejects, writes the ledger.
 
     Shards that fail are listed as problems. Raises StoreError where the store is down or denies everything.
     """
@@ -56,22 +51,52 @@ def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsRe
     buckets = [Bucket.parse(key) for key in keys]
     with run.lease():
         current = run.require_current()
-        states: list[ShardState] = []
-        statuses: list[BucketStatus] = []
-        for bucket in buckets:
-            run.stores.abort_uploads(run.layout.shards_prefix(bucket))
-            statuses.append(read_bucket_status(run, bucket, current.of_bucket(bucket), restamp=True))
-            states.extend(state for state in statuses[-1].shards if state.problem or options.rebuild)
+        statuses = run.status.read(current.shards, buckets, restamp=True)
         retry_rejected(run, current, statuses, frozenset(options.retry_rejected) | RETRIED_REASONS)
+        due = [state for status in statuses for state in status.shards if state.problem or options.rebuild]
         tally = _Tally()
-        if states:
-            _pack(run, current, states, tally, clock)
-        report = {bucket.key: _settle_bucket(run, current, bucket, tally) for bucket in buckets}
+        if due:
+            _pack(run, current, due, tally, clock, reuse=not options.rebuild)
+        everything = {status.bucket: status for status in _without_surplus(run, read_statuses(run, current))}
+        write_derived(run, current, list(everything.values()))
+        tombstones = run.tombstones(current)
+        report = {bucket.key: _bucket_report(everything[bucket], tombstones, tally) for bucket in buckets}
     return ShardsReport(report, clock.seconds, dict(tally.counts))
 
 
-def _pack(run: Run, current: Published, states: list[ShardState], tally: _Tally, clock: StageClock) -> None:
+def _pack(
+    run: Run, current: Published, due: Sequence[ShardState], tally: _Tally, clock: StageClock, *, reuse: bool
+) -> None:
     """Runs the tasks in rounds: all; then those that lost their worker, with the culprits named; and so on."""
+    tasks = _plan_tasks(run, current, due, reuse=reuse)
+    all_tasks = {task.place: task for task in tasks}
+    attempts: Counter[tuple[str, int]] = Counter()
+    lost: Counter[tuple[str, int]] = Counter()
+    while tasks:
+        crashed: list[PackTask] = []
+        again: list[PackTask] = []
+        for result in run.executor.map(pack_shard, _early(tasks, tally)):
+            run.require_lease()
+            task = result.item
+            if result.failure is None:
+                _count(run, result.require_value(), tally)
+            elif result.failure.kind == "node_lost" and lost[task.place] < MAX_LOST_NODES:
+                lost[task.place] += 1
+                again.append(task)
+            elif _lost_worker(result.failure) and attempts[task.place] < MAX_LOST_WORKERS:
+                attempts[task.place] += 1
+                crashed.append(task)
+            else:
+                _note_failure(run, result, tally)
+            done = len(tally.outcomes.keys() | tally.problems.keys())
+            clock.report("packing", done, len(all_tasks), tally.rows, tally.bytes, run.executor.slots)
+        tasks = again + _without_culprits(run, crashed, tally)
+        if not tasks:
+            tasks = _denied_after_all(run, all_tasks, tally)
+
+
+def _plan_tasks(run: Run, current: Published, due: Sequence[ShardState], *, reuse: bool) -> list[PackTask]:
+    """Returns a task per shard, the largest first."""
     policy = policy_fingerprint(run.dataset)
     sources = tuple(source.uri for source in current.summary.sources)
     tasks = [
@@ -82,34 +107,18 @@ def _pack(run: Run, current: Published, states: list[ShardState], tally: _Tally,
             state.fingerprint,
             policy,
             sources,
-            None if state.damaged else state.receipt,
+            None if state.damaged or not reuse else state.receipt,
+            memory_bytes=run.executor.worker_memory_bytes,
         )
-        for state in states
+        for state in due
     ]
-    tasks.sort(key=lambda task: -(task.shard.estimated_px + COST_PER_SHARD_PX))
-    attempts: Counter[tuple[str, int]] = Counter()
-    lost: Counter[tuple[str, int]] = Counter()
-    total = len(tasks)
-    while tasks:
-        crashed: list[PackTask] = []
-        again: list[PackTask] = []
-        for result in run.executor.map(pack_shard, tasks):
-            task = result.item
-            place = (task.shard.bucket.key, task.shard.number)
-            if result.failure is None:
-                _count(run, result.require_value(), tally)
-            elif result.failure.kind == "node_lost" and lost[place] < MAX_LOST_NODES:
-                lost[place] += 1
-                again.append(task)
-            elif _lost_worker(result.failure) and attempts[place] < MAX_ATTEMPTS:
-                attempts[place] += 1
-                crashed.append(task)
-            else:
-                _note_failure(result, tally)
-            done = len(tally.outcomes) + len(tally.problems)
-            clock.report("packing", min(done, total), total, tally.rows, tally.bytes, run.executor.slots)
-        tasks = again + _without_culprits(run, crashed, tally)
-        tasks += _denied_after_all(tally, states, tasks, current, run, policy, sources)
+    return sorted(tasks, key=lambda task: -(task.shard.estimated_px + COST_PER_SHARD_PX))
+
+
+def _early(tasks: Sequence[PackTask], tally: _Tally) -> Iterator[PackTask]:
+    """Yields the tasks; those that are given out before enough was fetched look out for a run that is denied."""
+    for task in tasks:
+        yield replace(task, is_early=tally.fetches < EARLY_FETCHES and not task.publish_denied)
 
 
 def _lost_worker(failure: TaskFailure) -> bool:
@@ -121,175 +130,107 @@ def _count(run: Run, outcome: PackOutcome, tally: _Tally) -> None:
     tally.outcomes[place] = outcome
     tally.problems.pop(place, None)
     tally.counts.update(outcome.counts)
-    tally.fetches += outcome.fetches
-    tally.denied += outcome.denied
     tally.rows += outcome.packed_rows
     tally.bytes += outcome.image_bytes
+    is_early = tally.fetches < EARLY_FETCHES
+    tally.fetches += outcome.fetches
+    tally.denied += outcome.denied
+    if is_early and tally.fetches >= EARLY_FETCHES and 2 * tally.denied > tally.fetches:
+        raise AccessDenied(
+            run.dataset.name,
+            f"{tally.denied} of the first {tally.fetches} images are denied, the last because of: {outcome.denial}",
+        )
     if outcome.published:
         tally.outages_in_a_row = 0
         return
     tally.problems[place] = outcome.problem
     if not outcome.all_denied:
-        tally.outages_in_a_row += 1
-        if tally.outages_in_a_row > 2 * run.executor.slots + 2:
-            raise TransientStoreError(
-                run.dataset.output_prefix,
-                f"{tally.outages_in_a_row} shards in a row could not be packed, the last because of: "
-                f"{outcome.problem}; no image was rejected for it: run again when the store is back",
-            )
+        _count_outage(run, outcome.problem, tally)
 
 
-def _note_failure(result: TaskResult[PackTask, PackOutcome], tally: _Tally) -> None:
+def _count_outage(run: Run, problem: str, tally: _Tally) -> None:
+    tally.outages_in_a_row += 1
+    if tally.outages_in_a_row > 2 * run.executor.slots + 2:
+        raise TransientStoreError(
+            run.dataset.output_prefix,
+            f"{tally.outages_in_a_row} shards in a row could not be packed, the last because of: {problem}; no image "
+            "was rejected for it: run again when the store is back",
+        )
+
+
+def _note_failure(run: Run, result: TaskResult[PackTask, PackOutcome], tally: _Tally) -> None:
     failure = result.failure
     assert failure is not None
     if isinstance(failure.error, AccessDenied):
         raise failure.error
     if failure.error is None and failure.kind == "raised":
         result.require_value()
-    place = (result.item.shard.bucket.key, result.item.shard.number)
-    message = str(failure.error) if failure.error else f"{failure.class_name}: {failure.message}"
-    tally.problems[place] = message
+    tally.problems[result.item.place] = str(failure.error or f"{failure.class_name}: {failure.message}")
+    if isinstance(failure.error, TransientStoreError):
+        _count_outage(run, str(failure.error), tally)
 
 
 def _without_culprits(run: Run, crashed: list[PackTask], tally: _Tally) -> list[PackTask]:
     """Returns the crashed tasks with the rows that kill a decoder named; without one they are tried as they were."""
     found: list[PackTask] = []
-    for result in run.executor.map(isolate_rows, crashed):
+    for result in map_surviving(run.executor, isolate_rows, crashed):
         if result.failure is None:
             found.append(replace(result.item, poison=result.require_value().poison))
         else:
-            place = (result.item.shard.bucket.key, result.item.shard.number)
-            tally.problems[place] = f"{result.failure.class_name}: {result.failure.message}"
+            tally.problems[result.item.place] = f"{result.failure.class_name}: {result.failure.message}"
     return found
 
 
-def _denied_after_all(
-    tally: _Tally,
-    states: list[ShardState],
-    waiting: list[PackTask],
-    current: Published,
-    run: Run,
-    policy: str,
-    sources: tuple[str, ...],
-) -> list[PackTask]:
+def _denied_after_all(run: Run, all_tasks: dict[tuple[str, int], PackTask], tally: _Tally) -> list[PackTask]:
     """Returns the shards of which every fetch was denied, to be published with their rejects, once anything is open.
 
     Raises AccessDenied where nothing at all could be read: then it is not the images' fault.
     """
     denied = {place: outcome for place, outcome in tally.outcomes.items() if outcome.all_denied}
-    if waiting or not denied:
-        return []
-    if tally.denied == tally.fetches:
+    if denied and tally.denied == tally.fetches:
         first = next(iter(denied.values()))
         raise AccessDenied(run.dataset.name, f"every image that was asked for is denied: {first.problem}")
-    return [
-        PackTask(
-            run.dataset,
-            current.layout,
-            state.shard,
-            state.fingerprint,
-            policy,
-            sources,
-            None if state.damaged else state.receipt,
-            publish_denied=True,
-        )
-        for state in states
-        if (state.shard.bucket.key, state.shard.number) in denied
-    ]
+    return [replace(all_tasks[place], publish_denied=True) for place in denied]
 
 
-def _settle_bucket(run: Run, current: Published, bucket: Bucket, tally: _Tally) -> BucketShards:
-    """Reads what landed, derives the bucket's reject list, removes surplus shards once all planned ones are durable."""
-    status = read_bucket_status(run, bucket, current.of_bucket(bucket))
-    tombstones = read_tombstones(run, current)
-    if status.surplus and not any(state.problem for state in status.shards):
+def _without_surplus(run: Run, statuses: Sequence[BucketStatus]) -> list[BucketStatus]:
+    """Removes the main shards that the plan does not have, once all that it has are durable; returns what is left.
+
+    Receipt and facts go first: a shard without them is looked at again by the next run.
+    """
+    if any(state.problem for status in statuses for state in status.shards):
+        return list(statuses)
+    left: list[BucketStatus] = []
+    for status in statuses:
         for uri in status.surplus:
+            run.require_lease()
+            number = shard_number(uri.rpartition("/")[2])
+            assert number is not None
+            run.stores.delete(run.layout.receipt_uri(status.bucket, number))
+            run.stores.delete(run.layout.facts_uri(status.bucket, number))
             run.stores.delete(uri)
-    rejects = list(live_rejects(status, tombstones))
-    _write_rejects(run, bucket, rejects)
-    problems = tuple(
-        f"shard {state.shard.number}: " + tally.problems.get((bucket.key, state.shard.number), state.problem)
-        for state in status.shards
-        if state.problem
-    )
-    done = [state.receipt for state in status.shards if not state.problem and state.receipt is not None]
-    moved = sum(
-        row.position not in tombstones.get((bucket.key, receipt.number), frozenset())
-        for receipt in done
-        for row in receipt.moved
-    )
-    mine = [outcome for (key, _), outcome in tally.outcomes.items() if key == bucket.key and outcome.published]
+        planned = tuple(state.shard.number for state in status.shards)
+        left.append(replace(status, surplus=(), numbers=planned) if status.surplus else status)
+    return left
+
+
+def _bucket_report(status: BucketStatus, tombstones: Tombstones, tally: _Tally) -> BucketShards:
+    key = status.bucket.key
+    done = [receipt for _, receipt in status.done]
+    mine = [outcome for (bucket, _), outcome in tally.outcomes.items() if bucket == key and outcome.published]
     return BucketShards(
         sum(receipt.packed_rows for receipt in done),
         sum(receipt.image_bytes for receipt in done),
         len(status.shards),
         len(mine),
-        dict(Counter(row.reason for row in rejects)),
-        moved,
+        dict(Counter(row.reason for row in live_rejects(status, tombstones))),
+        sum(waiting_moves(status.bucket, receipt.number, receipt.moved, tombstones) for receipt in done),
         sum(state.shard.live_rows for state in status.shards if state.problem),
         sum(receipt.row_groups for receipt in done),
         sum(outcome.seconds for outcome in mine),
-        problems,
+        tuple(
+            f"shard {state.shard.number}: " + tally.problems.get((key, state.shard.number), state.problem)
+            for state in status.shards
+            if state.problem
+        ),
     )
-
-
-def live_rejects(status: BucketStatus, tombstones: dict[tuple[str, int], frozenset[int]]) -> Iterator[RejectedRow]:
-    """Yields the rejected rows of durable shards that have not been given another place since."""
-    for state in status.shards:
-        if state.problem or state.receipt is None:
-            continue
-        empty = tombstones.get((status.bucket.key, state.shard.number), frozenset())
-        yield from (row for row in state.receipt.rejected if row.position not in empty)
-
-
-def _write_rejects(run: Run, bucket: Bucket, rejects: Iterable[RejectedRow]) -> None:
-    rows = list(rejects)
-    uri = run.layout.rejects_uri(bucket)
-    if not rows:
-        run.stores.delete(uri)
-        return
-    columns = {name: [getattr(row, name) for row in rows] for name in REJECTS_SCHEMA.names}
-    write_table(run.stores, uri, pa.table(columns, schema=REJECTS_SCHEMA))
-
-
-def retry_rejected(
-    run: Run, current: Published, statuses: Sequence[BucketStatus], reasons: frozenset[str]
-) -> RetryReport:
-    """Fetches and verifies rejected rows anew; those that succeed get a place in the next generation.
-
-    Their old places and receipts stay as they are. Writes `retries.parquet` once, at the end: repeating it is safe.
-    """
-    waiting = set(read_retries(run)["image_key"].to_pylist())
-    tombstones = read_tombstones(run, current)
-    tasks: list[RetryTask] = []
-    for status in statuses:
-        for state in status.shards:
-            if state.problem or state.receipt is None:
-                continue
-            empty = tombstones.get((status.bucket.key, state.shard.number), frozenset())
-            found = tuple(
-                row.position
-                for row in state.receipt.rejected
-                if row.reason in reasons and row.position not in empty and row.image_key not in waiting
-            )
-            if found:
-                tasks.append(RetryTask(run.dataset, current.layout, state.shard, found))
-    if not tasks:
-        return RetryReport(0, 0, {})
-    failed: Counter[str] = Counter()
-    tables = [read_retries(run)]
-    for result in run.executor.map(retry_rows, tasks):
-        if result.failure is not None:
-            if isinstance(result.failure.error, (IndexDamaged, StoreError)):
-                raise result.failure.error
-            failed["decoder_crashed"] += len(result.item.positions)
-            continue
-        report = result.require_value()
-        failed.update(report.failed)
-        rows = [dict(zip(RELOCATIONS_SCHEMA.names, row, strict=True)) for row in report.succeeded]
-        tables.append(pa.Table.from_pylist(rows, schema=RELOCATIONS_SCHEMA))
-    table = pa.concat_tables(tables).sort_by("image_key")
-    if len(table):
-        write_table(run.stores, run.layout.retries_uri, table)
-    tried = sum(len(task.positions) for task in tasks)
-    return RetryReport(tried, len(table) - len(tables[0]), dict(failed))

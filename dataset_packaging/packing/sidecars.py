@@ -17,13 +17,13 @@ from dataset_packaging.core.receipts import ShardReceipt, SidecarReceipt, Stored
 from dataset_packaging.core.records import merge_packaging
 from dataset_packaging.core.schema import sidecar_schema
 from dataset_packaging.core.shard_plan import PlannedShard
-from dataset_packaging.errors import IndexDamaged
+from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
 from dataset_packaging.io.parquet import read_table, shard_writer
 from dataset_packaging.io.store import StorageConfig, shared_stores
 from dataset_packaging.packing.crop_fields import add_crop_fields
 from dataset_packaging.packing.index_schema import FACTS_SCHEMA, record_fields
 from dataset_packaging.packing.merge_sidecar import PROVENANCE_KEY, MergeInput, encode_provenance, merge_columns
-from dataset_packaging.packing.pack_shard import read_planned_rows
+from dataset_packaging.packing.planned_rows import read_planned_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,14 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
     extensions = task.dataset.sidecar.extension_columns()
     fields = [field.name for field in record_fields(extensions)]
     rows = read_planned_rows(stores, task.generation, task.shard, ["shard", "position", "warnings", *fields])
-    facts = read_table(stores, layout.facts_uri(bucket, number), FACTS_SCHEMA.names)
+    facts_uri = layout.facts_uri(bucket, number)
+    try:
+        facts = read_table(stores, facts_uri, FACTS_SCHEMA.names)
+    except (NotFound, ObjectDamaged) as error:
+        raise IndexDamaged(f"{error}; run pack again: the shard is rebuilt") from error
     at = pc.index_in(facts["position"], value_set=rows["position"].combine_chunks())
     if len(facts) != task.receipt.packed_rows or at.null_count:
-        raise IndexDamaged(
-            f"{layout.facts_uri(bucket, number)} does not agree with the plan; run pack again: the shard is rebuilt"
-        )
+        raise IndexDamaged(f"{facts_uri} does not agree with the plan; run pack again: the shard is rebuilt")
     packed = rows.take(at)
     table = _sidecar_table(packed, facts, sidecar_schema(extensions))
     table, merged = merge_columns(stores, task.dataset, bucket, number, task.merges, table)

@@ -8,7 +8,9 @@ from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.layout import MergeLayout
 from dataset_packaging.core.merging import MergedColumn
 from dataset_packaging.errors import MergeSourceUnusable
+from dataset_packaging.packing.executor import map_surviving
 from dataset_packaging.packing.generation import Published
+from dataset_packaging.packing.ledger_step import read_statuses
 from dataset_packaging.packing.merge_keyed import KeyedMerge, KeyedSummary
 from dataset_packaging.packing.merge_sidecar import MergeInput
 from dataset_packaging.packing.reports import (
@@ -21,7 +23,7 @@ from dataset_packaging.packing.reports import (
 )
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.sidecars import SidecarTask, write_sidecar
-from dataset_packaging.packing.status import BucketStatus, ShardState, SidecarState, read_bucket_status
+from dataset_packaging.packing.status import BucketStatus, ShardState, SidecarState, shard_number
 
 
 def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> SidecarsReport:
@@ -37,19 +39,17 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
         current = run.require_current()
         if problem := run.sidecar_sources.problem():
             raise MergeSourceUnusable(problem)
-        due: list[tuple[ShardState, SidecarState]] = []
-        for bucket in buckets:
-            run.stores.abort_uploads(run.layout.sidecars_prefix(bucket))
-            status = read_bucket_status(run, bucket, current.of_bucket(bucket), restamp=True)
-            due += [
-                (shard, sidecar)
-                for shard, sidecar in zip(status.shards, status.sidecars, strict=True)
-                if shard.receipt is not None and not shard.problem and (sidecar.problem or options.rebuild)
-            ]
+        due = [
+            (shard, sidecar)
+            for status in run.status.read(current.shards, buckets, restamp=True)
+            for shard, sidecar in zip(status.shards, status.sidecars, strict=True)
+            if shard.receipt is not None and not shard.problem and (sidecar.problem or options.rebuild)
+        ]
         keyed = KeyedMerge(run.dataset, run.stores, run.layout, current, run.sidecar_sources)
         tasks = _plan_tasks(run, current, keyed, due, clock) if due else []
         rows = 0
-        for done, result in enumerate(run.executor.map(write_sidecar, tasks) if tasks else (), 1):
+        for done, result in enumerate(map_surviving(run.executor, write_sidecar, tasks) if tasks else (), 1):
+            run.require_lease()
             place = (result.item.shard.bucket.key, result.item.shard.number)
             if result.failure is not None:
                 failures[place] = str(result.failure.error or f"{result.failure.class_name}: {result.failure.message}")
@@ -57,11 +57,23 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
                 rows += result.require_value().rows
                 written[place[0]] += 1
             clock.report("writing sidecars", done, len(tasks), rows, 0)
-        report = {}
-        for bucket in buckets:
-            status = read_bucket_status(run, bucket, current.of_bucket(bucket))
-            report[bucket.key] = _bucket_report(status, written[bucket.key], failures)
+        everything = {status.bucket: status for status in read_statuses(run, current)}
+        _remove_surplus(run, list(everything.values()))
+        report = {bucket.key: _bucket_report(everything[bucket], written[bucket.key], failures) for bucket in buckets}
         return SidecarsReport(report, clock.seconds, _source_reports(run, keyed))
+
+
+def _remove_surplus(run: Run, statuses: Sequence[BucketStatus]) -> None:
+    """Removes the sidecars that the plan does not have, once all that it has are durable."""
+    if any(state.problem for status in statuses for state in status.sidecars):
+        return
+    for status in statuses:
+        for uri in status.surplus_sidecars:
+            run.require_lease()
+            number = shard_number(uri.rpartition("/")[2])
+            assert number is not None
+            run.stores.delete(run.layout.sidecar_receipt_uri(status.bucket, number))
+            run.stores.delete(uri)
 
 
 def _plan_tasks(

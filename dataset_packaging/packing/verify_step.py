@@ -10,36 +10,46 @@ from dataset_packaging.core.invariants import (
     find_imbalance,
     find_reject_excess,
 )
-from dataset_packaging.io.parquet import open_parquet
+from dataset_packaging.errors import NotFound, ObjectDamaged
+from dataset_packaging.io.parquet import read_row_count
+from dataset_packaging.packing.executor import map_surviving
 from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.inspection import InspectTask, inspect_shard
-from dataset_packaging.packing.ledger_step import read_ledger
-from dataset_packaging.packing.manifest_step import damaged_files
+from dataset_packaging.packing.ledger_step import derive_files, read_ledger, read_statuses, stale_files
+from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reference import find_reference_faults
 from dataset_packaging.packing.reports import StageClock, VerifyReport
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import BucketStatus, is_shard_name, read_bucket_status
+from dataset_packaging.packing.status import BucketStatus, is_shard_key
 
 
 def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
-    """Checks everything that landed against plan, receipts and contract; every finding names bucket and shard."""
+    """Checks everything that landed against plan, receipts and contract; every finding names bucket and shard.
+
+    Where the plan itself cannot be read, the findings say so and nothing else is looked at.
+    """
     clock = StageClock("verify", "shards", run.progress)
-    current = run.require_current()
+    standing = read_standing(run)
+    if standing.current is None and not standing.damage:
+        run.require_current()
     reference_findings = check_reference(run)
-    findings = [
-        Finding("work_files", None, None, f"{uri} is missing or damaged; run pack again: it is rebuilt")
-        for uri in damaged_files(run, current)
-    ]
+    findings = [*standing.damage, *_foreign_files(run)]
+    if standing.current is None:
+        return VerifyReport((*findings, *reference_findings), 0, 0, 0, clock.seconds)
+    current = standing.current
     findings += check_manifest(run, current)
     findings += reference_findings
-    buckets = list(dict.fromkeys(shard.bucket for shard in current.shards))
-    statuses = [read_bucket_status(run, bucket, current.of_bucket(bucket)) for bucket in buckets]
+    statuses = read_statuses(run, current)
     for status in statuses:
-        findings += check_states(run, status, main=True, side=True)
-    findings += _foreign_folders(run, {status.bucket for status in statuses})
+        findings += check_states(status, main=True, side=True)
     found, shards, rows, size = inspect_buckets(run, statuses, clock, main=True, side=True, deep=deep)
     findings += found
-    ledger = read_ledger(run, current)
+    ledger = read_ledger(run, current, statuses)
+    stale, surplus = stale_files(run, derive_files(run, current, statuses, ledger))
+    findings += [
+        Finding("work_files", None, None, f"{uri} is not what the receipts say; run pack again: it is derived anew")
+        for uri in (*stale, *surplus)
+    ]
     findings += find_imbalance(ledger)
     findings += find_reject_excess(ledger, run.dataset.images.max_rejected_fraction)
     return VerifyReport(tuple(findings), shards, rows, size, clock.seconds)
@@ -49,19 +59,30 @@ def check_manifest(run: Run, current: Published) -> list[Finding]:
     """Checks that every line has a place or a reason, and that no key is planned twice."""
     summary = current.summary
     findings: list[Finding] = []
-    listed = open_parquet(run.stores, current.layout.rejects_uri).metadata.num_rows
+
+    def count(uri: str, bucket: Bucket | None) -> int | None:
+        try:
+            return read_row_count(run.stores, uri)
+        except (NotFound, ObjectDamaged) as error:
+            detail = f"{error}; run pack again: it is rebuilt"
+            findings.append(Finding("rows_conserved", bucket.key if bucket else None, None, detail))
+            return None
+
+    listed = count(current.layout.rejects_uri, None)
     placed = 0
-    for bucket in dict.fromkeys(shard.bucket for shard in current.shards):
-        rows = open_parquet(run.stores, current.layout.index_uri(bucket)).metadata.num_rows
+    for bucket in current.buckets:
+        rows = count(current.layout.index_uri(bucket), bucket)
         planned = sum(shard.live_rows for shard in current.of_bucket(bucket))
+        if rows is None:
+            continue
         placed += rows
         if rows != planned:
             detail = f"{rows} rows in the index, {planned} in the plan; run pack again"
             findings.append(Finding("rows_conserved", bucket.key, None, detail))
-        keys = open_parquet(run.stores, current.layout.placement_uri(bucket)).metadata.num_rows
-        if keys != rows:
+        keys = count(current.layout.placement_uri(bucket), bucket)
+        if keys is not None and keys != rows:
             findings.append(Finding("unique_keys", bucket.key, None, f"{keys} keys for {rows} rows of the index"))
-    if placed + listed + summary.pending != summary.rows:
+    if not findings and placed + (listed or 0) + summary.pending != summary.rows:
         detail = (
             f"{summary.rows} rows in the manifest, but {placed} are planned, {listed} rejected or duplicate, "
             f"{summary.pending} pending"
@@ -82,8 +103,8 @@ def check_reference(run: Run, bucket: str | None = None) -> list[Finding]:
     return [Finding("column_names", bucket, None, fault) for fault in find_reference_faults(run.dataset, reference)]
 
 
-def check_states(run: Run, status: BucketStatus, *, main: bool, side: bool) -> list[Finding]:
-    """Checks that each planned shard (and sidecar) is durable and whole, numbered without a gap, and alone."""
+def check_states(status: BucketStatus, *, main: bool, side: bool) -> list[Finding]:
+    """Checks that each planned shard (and sidecar) is durable and whole, numbered without a gap, and alone. Pure."""
     key = status.bucket.key
     findings: list[Finding] = []
     if main:
@@ -92,16 +113,12 @@ def check_states(run: Run, status: BucketStatus, *, main: bool, side: bool) -> l
             for state in status.shards
             if state.problem
         ]
-        present = [
-            int(uri.rpartition("shard-")[2].removesuffix(".parquet"))
-            for uri in (info.uri for info in run.stores.list(run.layout.shards_prefix(status.bucket)))
-            if is_shard_name(uri.rpartition("/")[2])
-        ]
-        findings += [Finding("contiguous_shards", key, None, gap) for gap in find_gaps(present)]
+        findings += [Finding("contiguous_shards", key, None, gap) for gap in find_gaps(status.numbers)]
         findings += [
-            Finding("foreign_files", key, None, f"{uri} is not in the plan")
-            for uri in (*status.surplus, *status.foreign)
+            Finding("foreign_files", key, None, f"{uri} is not in the plan; run pack again")
+            for uri in (*status.surplus, *status.surplus_sidecars)
         ]
+        findings += [Finding("foreign_files", key, None, f"{uri} is no shard") for uri in status.foreign]
     if side:
         findings += [
             Finding("sidecar_state", key, state.shard.number, f"{state.problem}; run pack again")
@@ -116,14 +133,21 @@ def inspect_buckets(
 ) -> tuple[list[Finding], int, int, int]:
     """Looks into every durable shard; returns findings, shards, rows and hashed bytes."""
     tasks = [
-        InspectTask(run.dataset, state.receipt, main, side and sidecar.present, deep)
+        InspectTask(
+            run.dataset,
+            state.receipt,
+            None if sidecar.problem else sidecar.receipt,
+            main,
+            side and sidecar.present,
+            deep,
+        )
         for status in statuses
         for state, sidecar in zip(status.shards, status.sidecars, strict=True)
         if state.receipt is not None and not state.problem
     ]
     findings: list[Finding] = []
     rows = size = 0
-    for done, result in enumerate(run.executor.map(inspect_shard, tasks) if tasks else (), 1):
+    for done, result in enumerate(map_surviving(run.executor, inspect_shard, tasks) if tasks else (), 1):
         inspection = result.require_value()
         findings += inspection.findings
         rows += inspection.rows
@@ -139,11 +163,11 @@ def check_buckets(
 ) -> dict[str, dict[CheckName, list[Finding]]]:
     """Runs the checks of shards or sidecars on the given buckets; every bucket has an entry for every check."""
     current = run.require_current()
-    statuses = [read_bucket_status(run, bucket, current.of_bucket(bucket)) for bucket in map(Bucket.parse, keys)]
+    statuses = run.status.read(current.shards, [Bucket.parse(key) for key in keys])
     main = "schema" in checks
     side = "column_names" in checks
     clock = StageClock("verify", "shards", run.progress)
-    findings = [finding for status in statuses for finding in check_states(run, status, main=main, side=side)]
+    findings = [finding for status in statuses for finding in check_states(status, main=main, side=side)]
     findings += inspect_buckets(run, statuses, clock, main=main, side=side, deep=False)[0]
     if side:
         findings += [finding for key in keys for finding in check_reference(run, key)]
@@ -154,13 +178,11 @@ def check_buckets(
     return result
 
 
-def _foreign_folders(run: Run, planned: set[Bucket]) -> list[Finding]:
-    """Returns files below the prefixes that belong to no planned bucket."""
-    known = {bucket.key for bucket in planned}
-    findings = []
-    for prefix in (run.dataset.output_prefix, run.dataset.sidecar_prefix):
-        for info in run.stores.list(f"{prefix}/"):
-            folder = info.uri.removeprefix(f"{prefix}/").rpartition("/")[0]
-            if folder not in known:
-                findings.append(Finding("foreign_files", None, None, f"{info.uri} belongs to no planned bucket"))
-    return findings
+def _foreign_files(run: Run) -> list[Finding]:
+    """Returns files below the prefixes that are no shards of any bucket."""
+    return [
+        Finding("foreign_files", None, None, f"{info.uri} is no shard of any bucket")
+        for prefix in (run.dataset.output_prefix, run.dataset.sidecar_prefix)
+        for info in run.stores.list(f"{prefix}/")
+        if not is_shard_key(info.uri.removeprefix(f"{prefix}/"))
+    ]

@@ -74,15 +74,16 @@ def test_a_row_that_never_stood_in_the_file_leaves_the_shard_valid_and_a_removed
     position = np.arange(3, dtype=np.int32)
     ones = np.ones(3, np.int64)
 
-    def planned(absent: bool | None) -> tuple[str, int, int]:
+    def planned(absent: bool | None) -> tuple[str, str, int, int]:
         totals = ShardTotals()
         live = slice(0, 3 if absent is None else 2)
         totals.add_live(place[live], position[live], hashes[live], hashes[live], ones[live], ones[live])
         if absent is not None:
-            totals.add_tombstones(place[2:], position[2:], hashes[2:], np.array([absent]))
+            totals.add_tombstones(place[2:], position[2:], hashes[2:], hashes[2:], np.array([absent]))
         shard = totals.planned(BUCKETS[0])[0]
-        return shard.fingerprint, shard.rows, shard.live_rows
+        return shard.fingerprint, shard.sidecar_fingerprint, shard.rows, shard.live_rows
 
     whole = planned(None)
-    assert planned(True) == (whole[0], 3, 2)
+    assert planned(True) == (*whole[:2], 3, 2)
     assert planned(False)[0] != whole[0]
+    assert planned(False)[1] != whole[1]
