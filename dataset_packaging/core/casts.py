@@ -1,7 +1,8 @@
 """From the JSON text of one source value to the value of a column.
 
 Every cast exists twice: `cast` takes one value and says everything about it; `decode_all` takes a column of values at
-once and is only for those that need no conversion. Both agree wherever `decode_all` does not give up.
+once and is only for those that need no conversion, or one that can be done to all. Both agree wherever `decode_all`
+does not give up.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -56,17 +58,60 @@ class Column(NamedTuple):
     inexact_rows: Sequence[int]
 
 
+def _exactly(values: Sequence[Any]) -> Column:
+    return Column(list(values), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Caster:
     """The conversion of one column.
 
     Attributes:
         cast: one value; `null` must not be given. Raises msgspec.DecodeError for what only a lenient parser takes.
-        decode_all: many, None or `null` where there is none. Raises msgspec.DecodeError when any of them needs `cast`.
+        type: what msgspec decodes a value that needs no closer look to; None: `finish` takes the text itself.
+        finish: makes a column of such values, None among them. Raises msgspec.DecodeError when one needs `cast`.
+        is_exact: whether every column that `finish` makes is exact.
     """
 
     cast: Callable[[bytes], Cast]
-    decode_all: Callable[[Sequence[Json | None]], Column]
+    type: Any = None
+    finish: Callable[[Sequence[Any]], Column] = _exactly
+    is_exact: bool = True
+
+    def decode_all(self, raws: Sequence[Json | None]) -> Column:
+        """Return the column of many values, None or `null` where there is none.
+
+        Raises:
+            msgspec.DecodeError: any of them needs `cast`.
+        """
+        if self.type is None:
+            return self.finish(raws)
+        decode = _decoder_of(self.type)
+        return self.finish([None if raw is None else decode(raw) for raw in raws])
+
+    @classmethod
+    def one_by_one(cls, cast: Callable[[bytes], Cast]) -> Caster:
+        """Return the conversion that casts each value by itself."""
+
+        def cast_all(raws: Sequence[Json | None]) -> Column:
+            values: list[Any] = [None] * len(raws)
+            inexact_rows = []
+            for row, raw in enumerate(raws):
+                if raw is None or (text := bytes(raw)) == b"null":
+                    continue
+                values[row], exact, warning = cast(text)
+                if warning is not None:
+                    raise msgspec.DecodeError(warning)
+                if not exact:
+                    inexact_rows.append(row)
+            return Column(values, inexact_rows)
+
+        return cls(cast, None, cast_all, False)
+
+
+@cache
+def _decoder_of(type_: Any) -> Callable[[Json], Any]:
+    return msgspec.json.Decoder(type_ | None).decode
 
 
 def caster_for(cast: str, type_: pa.DataType) -> Caster:
@@ -79,18 +124,21 @@ def caster_for(cast: str, type_: pa.DataType) -> Caster:
         type_: of the column.
     """
     if cast == "json":
-        return Caster(cast_json, _simple_decoder(str))
+        return Caster.one_by_one(cast_json)
     if cast == "list_string":
-        return Caster(cast_texts, _decode_text_lists)
+        return Caster(cast_texts, str | list[str | None], _as_lists)
     if cast == "struct":
-        return Caster(_struct_cast(type_), _give_up)
+        return Caster.one_by_one(_struct_cast(type_))
     if cast == "bool":
-        return Caster(cast_bool, _simple_decoder(bool))
+        return Caster(cast_bool, bool)
+    if cast == "float" and type_ == pa.float32():
+        return Caster(_float_cast(type_), float, _as_float32s, False)
     if cast == "float":
-        return Caster(_float_cast(type_), _decode_float32s if type_ == pa.float32() else _give_up)
+        return Caster.one_by_one(_float_cast(type_))
     if cast == "int":
-        return Caster(_int_cast(type_), _simple_decoder(_int_within(type_)))
-    return Caster(cast_text, _simple_decoder(str))
+        smallest, largest = _int_range(type_)
+        return Caster(_int_cast(type_), Annotated[int, msgspec.Meta(ge=smallest, le=largest)])
+    return Caster(cast_text, str)
 
 
 def cast_text(raw: bytes) -> Cast:
@@ -168,11 +216,6 @@ def _int_range(type_: pa.DataType) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _int_within(type_: pa.DataType) -> Any:
-    smallest, largest = _int_range(type_)
-    return Annotated[int, msgspec.Meta(ge=smallest, le=largest)]
-
-
 def _int_cast(type_: pa.DataType) -> Callable[[bytes], Cast]:
     smallest, largest = _int_range(type_)
 
@@ -238,30 +281,11 @@ def _list_cast(cast_item: Callable[[bytes], Cast]) -> Callable[[bytes], Cast]:
     return cast_list
 
 
-def _give_up(raws: Sequence[Json | None]) -> Column:
-    raise msgspec.DecodeError("this cast takes one value at a time")
-
-
-def _simple_decoder(type_: Any) -> Callable[[Sequence[Json | None]], Column]:
-    decode = msgspec.json.Decoder(type_ | None).decode
-
-    def decode_all(raws: Sequence[Json | None]) -> Column:
-        return Column([None if raw is None else decode(raw) for raw in raws], ())
-
-    return decode_all
-
-
-_decode_texts_or_text = msgspec.json.Decoder(str | list[str | None] | None).decode
-_decode_float_or_none = msgspec.json.Decoder(float | None).decode
-
-
-def _decode_text_lists(raws: Sequence[Json | None]) -> Column:
-    values = [None if raw is None else _decode_texts_or_text(raw) for raw in raws]
+def _as_lists(values: Sequence[Any]) -> Column:
     return Column([[value] if type(value) is str else value for value in values], ())
 
 
-def _decode_float32s(raws: Sequence[Json | None]) -> Column:
-    numbers = [None if raw is None else _decode_float_or_none(raw) for raw in raws]
+def _as_float32s(numbers: Sequence[float | None]) -> Column:
     wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore"):
         narrow = wide.astype(np.float32).astype(np.float64)

@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from dataset_packaging.config import MappingConfig
+from dataset_packaging.core.bucketing import MAX_SIDE_PX
 from dataset_packaging.core.casts import BAD_VALUE, OUT_OF_RANGE, Cast, Caster, Column, Json, cast_text, caster_for
 from dataset_packaging.core.schema import (
     EXPECTED_COLUMNS,
@@ -24,7 +25,7 @@ from dataset_packaging.core.schema import (
     default_cast,
     mappable_columns,
 )
-from dataset_packaging.core.uris import normalize_path
+from dataset_packaging.core.uris import is_normal_s3_uri, normalize_path
 
 PATH_ALIASES: tuple[str, ...] = ("s3_image_path", "s3_path", "image_s3_uri", "image_uri", "url")
 """Source fields that the path is looked for in after the ones that the dataset names."""
@@ -74,14 +75,19 @@ class Source:
         if value is not None or len(self.way) == 1:
             return value, True
         value = fields.get(self.way[0])
+        return None if value is None else self.read_inside(value), False
+
+    def read_inside(self, outermost: Json) -> Json | None:
+        """Return the value inside the outermost object, None where there is none; see `read`."""
+        value: Json | None = outermost
         for name in self.way[1:]:
             if value is None:
-                break
+                return None
             try:
                 value = _decode_fields(value).get(name)
             except msgspec.ValidationError:  # no object
-                return None, False
-        return value, False
+                return None
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ def _constant(value: object, type_: pa.DataType) -> object:
 
 def _caster_of(name: str, type_: pa.DataType, cast: str) -> Caster:
     if name == KEY_COLUMN:
-        return Caster(_cast_key, _refusing_empty(caster_for("string", type_).decode_all))
+        return Caster(_cast_key, str, _as_keys)
     if name in (WIDTH_COLUMN, HEIGHT_COLUMN):
         return _size_caster(type_)
     if name in EXPECTED_COLUMNS:
@@ -167,22 +173,25 @@ class RefusedPath(str):
 
 
 def _path_caster(base_uri: str | None) -> Caster:
-    decode_all = caster_for("string", pa.string()).decode_all
-
     def cast_path(raw: bytes) -> Cast:
-        cast = cast_text(raw)
         if raw[:1] != b'"':
             return Cast(RefusedPath(raw.decode()), False)
-        path = normalize_path(cast.value, base_uri)
-        return Cast(RefusedPath(cast.value) if path is None else path, path == cast.value)
+        text = cast_text(raw).value
+        path = normalize_path(text, base_uri)
+        return Cast(RefusedPath(text) if path is None else path, path == text)
 
-    def decode_paths(raws: Sequence[Json | None]) -> Column:
-        texts = decode_all(raws).values
+    def as_paths(texts: Sequence[str | None]) -> Column:
+        if all(text is not None and is_normal_s3_uri(text) for text in texts):
+            return Column(list(texts), ())
         paths = [None if text is None else normalize_path(text, base_uri) or RefusedPath(text) for text in texts]
-        changed = (row for row, (text, path) in enumerate(zip(texts, paths, strict=True)) if path is not text)
-        return Column(paths, [row for row in changed if paths[row] != texts[row] or type(paths[row]) is RefusedPath])
+        changed_rows = [
+            row
+            for row, (text, path) in enumerate(zip(texts, paths, strict=True))
+            if path is not text and (path != text or type(path) is RefusedPath)
+        ]
+        return Column(paths, changed_rows)
 
-    return Caster(cast_path, decode_paths)
+    return Caster(cast_path, str, as_paths, False)
 
 
 def _cast_key(raw: bytes) -> Cast:
@@ -190,14 +199,10 @@ def _cast_key(raw: bytes) -> Cast:
     return Cast(None, False, BAD_VALUE) if cast.value == "" else cast
 
 
-def _refusing_empty(decode_all: Callable[[Sequence[Json | None]], Column]) -> Callable[[Sequence[Json | None]], Column]:
-    def decode_texts(raws: Sequence[Json | None]) -> Column:
-        column = decode_all(raws)
-        if "" in column.values:
-            raise msgspec.DecodeError("an empty key")
-        return column
-
-    return decode_texts
+def _as_keys(texts: Sequence[str | None]) -> Column:
+    if "" in texts:
+        raise msgspec.DecodeError("an empty key")
+    return Column(list(texts), ())
 
 
 def _size_caster(type_: pa.DataType) -> Caster:
@@ -210,13 +215,7 @@ def _size_caster(type_: pa.DataType) -> Caster:
             return cast if cast.warning == OUT_OF_RANGE else Cast(None, False)
         return cast if cast.value > 0 else Cast(None, False)
 
-    def decode_sizes(raws: Sequence[Json | None]) -> Column:
-        column = plain.decode_all(raws)
-        if any(value is not None and value <= 0 for value in column.values):
-            raise msgspec.DecodeError("a size that is none")
-        return column
-
-    return Caster(cast_size, decode_sizes)
+    return Caster(cast_size, Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE_PX)])
 
 
 def _expected_caster(name: str, type_: pa.DataType) -> Caster:
@@ -228,7 +227,7 @@ def _expected_caster(name: str, type_: pa.DataType) -> Caster:
             cast = count.cast(raw)
             return cast if cast.value is None or cast.value >= 0 else Cast(None, False, OUT_OF_RANGE)
 
-        return Caster(cast_count, _one_by_one)
+        return Caster.one_by_one(cast_count)
     digits = re.compile(r"[0-9a-f]{64}" if name == "sha256" else r"[0-9a-f]{32}")
 
     def cast_checksum(raw: bytes) -> Cast:
@@ -236,8 +235,4 @@ def _expected_caster(name: str, type_: pa.DataType) -> Caster:
         fits = digits.fullmatch(text.strip().lower())
         return Cast(fits.group(), False) if fits else Cast(None, False, BAD_VALUE)
 
-    return Caster(cast_checksum, _one_by_one)
-
-
-def _one_by_one(raws: Sequence[Json | None]) -> Column:
-    raise msgspec.DecodeError("this cast takes one value at a time")
+    return Caster.one_by_one(cast_checksum)

@@ -8,7 +8,7 @@ alone is worked out once per set.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -89,6 +89,14 @@ class MetaInfoWriter:
         template = shape.templates.get(held) or self._template(shape, held)
         return template.write(fields)
 
+    def opening(self, name: str) -> bytes:
+        """Return how a field begins in an object, after a comma; only for names that `may_rename` lets pass."""
+        return b"," + msgspec.json.encode(_free_name(name, ())) + b":"
+
+    def may_rename(self, names: Collection[str]) -> bool:
+        """Return whether the name that a field gets depends on the other names of its row."""
+        return PACKAGING_KEY in names and any(name.startswith(f"{PACKAGING_KEY}_source") for name in names)
+
     def _learn(self, names: tuple[str, ...]) -> Shape:
         if len(self._shapes) >= _MOST_SHAPES:
             self._shapes.clear()
@@ -122,7 +130,7 @@ def merge_packaging(meta_info: str, packaging: Mapping[str, Any]) -> str:
     return f'{meta_info[:-1]}{separator}"{PACKAGING_KEY}":{text}}}'
 
 
-def _free_name(name: str, names: tuple[str, ...]) -> str:
+def _free_name(name: str, names: Collection[str]) -> str:
     if name == PACKAGING_KEY:
         name = f"{PACKAGING_KEY}_source"
         while name in names:

@@ -73,8 +73,10 @@ def glob_expression(pattern: str) -> str:
     return expression
 
 
+is_normal_s3_uri = re.compile(r"s3://[A-Za-z0-9._-]+/.", re.DOTALL).match
+"""Matches a text that `normalize_path` returns as it is; far from all of them."""
+
 _S3_URI = re.compile(r"s3[an]?://([A-Za-z0-9._-]+)/(.+)", re.DOTALL | re.IGNORECASE)
-_CANONICAL_S3_URI = re.compile(r"s3://[A-Za-z0-9._-]+/.", re.DOTALL)
 _HTTP_URI = re.compile(r"https?://([^/?#]*)/?([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL | re.IGNORECASE)
 _S3_HOST = re.compile(
     r"(?:(?P<bucket>[a-z0-9._-]+)\.)?"
@@ -95,7 +97,7 @@ def normalize_path(text: str, base_uri: str | None) -> str | None:
         text: an URI, an absolute local path, or a path relative to `base_uri`.
         base_uri: ends in `/`; without it relative paths name no place.
     """
-    if _CANONICAL_S3_URI.match(text):
+    if is_normal_s3_uri(text):
         return text
     if match := _S3_URI.fullmatch(text):
         return f"s3://{match.group(1)}/{match.group(2)}"
@@ -124,4 +126,4 @@ def _s3_uri_of_address(match: re.Match[str]) -> str | None:
         uri = f"s3://{bucket}/{unquote(key, errors='strict')}"
     except UnicodeDecodeError:
         return None
-    return uri if _CANONICAL_S3_URI.match(uri) else None
+    return uri if is_normal_s3_uri(uri) else None

@@ -10,8 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataset_packaging.config import MappingConfig
+from dataset_packaging.core.general_rows import GeneralReader
 from dataset_packaging.core.lenient_json import parse_leniently
+from dataset_packaging.core.mapping_plan import plan_mapping
+from dataset_packaging.core.meta_info import MetaInfoWriter
 from dataset_packaging.core.records import MappedRows, RecordMapper
+from dataset_packaging.core.typed_rows import TypedReader
 from dataset_packaging_tests.checker.contract import Dataset
 from dataset_packaging_tests.checker.manifest import Row
 from dataset_packaging_tests.checker.values import column_findings, meta_info_findings
@@ -25,12 +29,15 @@ SOURCES = {
     "aesthetic_score": ("score", "score2"),
     "is_aigc": ("flag",),
     "structured_description": ("struct",),
+    "image_type": ("own_path",),
+    "ernie_image_aes": ("aes",),
+    "dqm_d1_v6_1": ("aes",),
 }
 NAMES = st.sampled_from(
     ["id", "own_path", "meta", "caption", "st", "score", "score2", "flag", "struct", "style", "url", "s3_path",
      "keywords",
      "objects", "dqm_d1_v6_1", "image", "meta_info", "_packaging", "task", "width", "height", "größe", "a.b",
-     "meta.caption", "", 'q"\\', "aesthetic_score", "has_mosaic", "dropped", "x"]
+     "meta.caption", "", 'q"\\', "aesthetic_score", "has_mosaic", "dropped", "x", "aes"]
 )  # fmt: skip
 TEXTS = st.text(max_size=8) | st.sampled_from(
     ["", "s3://b/k", "a dog", "é\u2028", "x/y.jpg", "5", '{"a":1}', "\x00", "😀"]
@@ -84,6 +91,11 @@ def written(row: dict[str, Any], style: tuple[str, str, bool]) -> bytes:
     return json.dumps(row, separators=(comma, colon), ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
 
 
+def with_value(line: bytes, odd: bytes) -> bytes:
+    """A line with one more field whose value is no strict JSON, if there is one."""
+    return line[:-1] + b',"score":' + odd + b"}" if odd else line
+
+
 def rows_of(mapped: MappedRows) -> list[tuple[Any, ...]]:
     columns = [values for _, values in sorted(mapped.columns.items())]
     return list(
@@ -98,7 +110,7 @@ def rows_of(mapped: MappedRows) -> list[tuple[Any, ...]]:
     ids=["all", "drop", "keep"],
 )
 @given(fields=ROWS, style=STYLES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_mapped_row_holds_every_value_of_its_source_once(
     drop: frozenset[str], keep: frozenset[str] | None, fields: dict[str, Any], style: tuple[str, str, bool]
 ) -> None:
@@ -132,15 +144,78 @@ def test_a_row_does_not_depend_on_its_neighbours(
     lines: list[tuple[dict[str, Any], tuple[str, str, bool], bytes]],
 ) -> None:
     mapper = RecordMapper(mapping_of(dataset_of(frozenset(), None)))
-    encoded = [
-        written(row, style) if not odd else written({"url": "s3://b/k"} | row, style)[:-1] + b',"score":' + odd + b"}"
-        for row, style, odd in lines
-    ]
+    encoded = [with_value(written({"url": "s3://b/k"} | row, style), odd) for row, style, odd in lines]
     together = mapper.map_lines(list(enumerate(encoded)), "m")
     apart = [mapper.map_lines([pair], "m") for pair in enumerate(encoded)]
     assert rows_of(together) == [row for mapped in apart for row in rows_of(mapped)]
     assert together.rejects == [reject for mapped in apart for reject in mapped.rejects]
     assert together.rows == len(lines)
+
+
+def ordinary_values(name: str) -> st.SearchStrategy[Any]:
+    """What a well-kept manifest holds in a field of this name."""
+    words = st.sampled_from(["a dog", 'says "x": é', "", "a\nb", "s3://b/k"])
+    by_name: dict[str, st.SearchStrategy[Any]] = {
+        "caption": words | st.none() | st.lists(words, max_size=2),
+        "meta": st.fixed_dictionaries({}, optional={"caption": words, "style": words, "path": st.just("s3://b/m")}),
+        "score": st.sampled_from([0.5, 1, 0.1, None]),
+        "score2": st.sampled_from([0.5, None]),
+        "aesthetic_score": st.sampled_from([2.5, 0.2]),
+        "flag": st.booleans() | st.none(),
+        "struct": st.sampled_from(['{"a":1}', {"a": 1}, None]),
+        "own_path": st.sampled_from(["s3://b/k", "s3a://b/k", "x.jpg"]),
+        "url": st.just("https://example.org"),
+        "width": st.sampled_from([640, None]),
+        "height": st.just(480),
+        "keywords": st.lists(words, max_size=2),
+        "dqm_d1_v6_1": st.just({"raw_score": 0.5}),
+        "has_mosaic": st.booleans(),
+        "objects": st.just([1.0]),
+        "aes": st.sampled_from([{"raw_score": 0.5}, {"raw_score": 0.5, "score": 1.0}]),
+    }
+    return by_name.get(name, words)
+
+
+@st.composite
+def similar_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Rows with the same names but for a few, nearly all of the usual types."""
+    names = draw(st.lists(NAMES, max_size=10, unique=True).map(lambda chosen: ["own_path", *chosen]))
+    rows: list[dict[str, Any]] = []
+    for _ in range(draw(st.integers(1, 6))):
+        row = {name: draw(ordinary_values(name)) for name in names}
+        if draw(st.integers(0, 3)) == 0:
+            row.pop(draw(st.sampled_from(names)), None)
+        rows.append(row)
+    if draw(st.integers(0, 3)) == 0:
+        rows[-1][draw(NAMES)] = draw(VALUES)
+    return rows
+
+
+@given(
+    rows=similar_rows(),
+    style=st.sampled_from([(",", ":", False), (",", ":", False), (", ", ": ", True), (" , ", " : ", False)]),
+    repeated=st.sampled_from([False, False, False, True]),
+    keep=st.sampled_from([None, frozenset({"x", "meta"})]),
+)
+@settings(max_examples=400, deadline=None)
+def test_the_short_way_and_the_general_way_agree(
+    rows: list[dict[str, Any]], style: tuple[str, str, bool], repeated: bool, keep: frozenset[str] | None
+) -> None:
+    plan = plan_mapping(mapping_of(dataset_of(frozenset() if keep else frozenset({"dropped"}), keep)), ())
+    writer = MetaInfoWriter(plan.survives)
+    typed = TypedReader(plan, writer)
+    typed.learn(rows)
+    lines = [written(row, style) for row in rows]
+    if repeated:
+        lines[-1] = lines[-1][:-1] + b',"caption":"again"}'
+    short = typed.read(lines)
+    if short is None:
+        return
+    general = GeneralReader(plan, writer).read(list(enumerate(lines)))
+    assert general.rejects == []
+    assert set(general.warnings) == {()}
+    assert short.meta_info == general.meta_info
+    assert repr(short.columns) == repr(general.columns)
 
 
 @given(fields=ROWS, style=STYLES)
