@@ -1,5 +1,6 @@
 """Local files keep the store contract, and some promises of their own."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -99,3 +100,14 @@ class TestLocalStore(StoreContract):
                 with pytest.raises(NotFound):
                     read(uri)
         assert list(store.list(f"{root_uri}/")) == []
+
+    def test_a_file_system_without_hard_links_keeps_the_promise(
+        self, store: Store, root_uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)  # what FAT, and many a mounted bucket, answer
+        assert store.put_if_absent(f"{root_uri}/x", b"1") is not None
+        assert store.put_if_absent(f"{root_uri}/x", b"2") is None
+        assert bytes(store.get(f"{root_uri}/x")) == b"1"
