@@ -1,0 +1,114 @@
+"""`plan`: what `pack` would do."""
+
+import argparse
+
+from dataset_packaging.cli.execution import open_pipeline
+from dataset_packaging.cli.outcome import EXIT_DONE, JsonValue, Outcome
+from dataset_packaging.cli.tables import (
+    Column,
+    format_bytes,
+    format_count,
+    format_dollars,
+    format_fraction,
+    format_items,
+    number_columns,
+    render_table,
+)
+from dataset_packaging.config import DatasetConfig, load_dataset
+from dataset_packaging.io.jsonl import expand_sources
+from dataset_packaging.io.store import StorageConfig, Stores
+from dataset_packaging.packing.preview import PlanPreview
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    """Show the plan; writes nothing below the dataset's prefixes."""
+    dataset = load_dataset(args.dataset)
+    sources = expand_sources(Stores(StorageConfig.of(dataset)), dataset.manifest)
+    with open_pipeline(args, dataset, (source.size_bytes for source in sources)) as pipeline:
+        preview = pipeline.preview()
+    sections = (_render_head(dataset, preview), _render_buckets(preview), _render_rows(preview), _render_cost(preview))
+    return Outcome(EXIT_DONE, "\n".join(section for section in sections if section), _summarize(dataset, preview))
+
+
+def _render_head(dataset: DatasetConfig, preview: PlanPreview) -> str:
+    files = format_items(len(preview.sources), "file")
+    standing = "the published plan holds as it is" if preview.unchanged else "a new plan would be published"
+    return (
+        f"{dataset.name}: {format_count(preview.rows)} rows of {files}\nto {dataset.output_prefix}\n"
+        f"{standing}; nothing has been written\n"
+    )
+
+
+def _render_buckets(preview: PlanPreview) -> str:
+    rows = [
+        (
+            key,
+            format_count(bucket.rows),
+            format_count(bucket.shards),
+            format_count(bucket.kept),
+            format_count(bucket.rewritten),
+            format_count(bucket.added),
+            format_bytes(bucket.estimated_bytes),
+        )
+        for key, bucket in preview.buckets.items()
+    ]
+    buckets = preview.buckets.values()
+    totals = (
+        "all",
+        format_count(sum(bucket.rows for bucket in buckets)),
+        format_count(preview.shards),
+        format_count(sum(bucket.kept for bucket in buckets)),
+        format_count(sum(bucket.rewritten for bucket in buckets)),
+        format_count(sum(bucket.added for bucket in buckets)),
+        format_bytes(preview.estimated_bytes),
+    )
+    columns = (Column("bucket"), *number_columns("rows", "shards", "kept", "rewritten", "added", "about"))
+    return render_table(columns, rows, footer=totals if rows else ())
+
+
+def _render_rows(preview: PlanPreview) -> str:
+    fates = [*preview.rejected.items()]
+    if preview.duplicates:
+        fates.append(("duplicate_key", preview.duplicates))
+    if preview.pending:
+        fates.append(("pending: size cannot be read now", preview.pending))
+    rows = [(fate, format_count(count), format_fraction(count, preview.rows)) for fate, count in fates]
+    table = render_table((Column("rows without a place"), *number_columns("rows", "share")), rows)
+    reasons = [(reason, format_count(count)) for reason, count in preview.reasons.items()]
+    due = render_table((Column("why shards are written", cut=True), *number_columns("shards")), reasons)
+    return "\n".join(section for section in (table, due) if section)
+
+
+def _render_cost(preview: PlanPreview) -> str:
+    return (
+        f"requests: {format_count(preview.gets)} GET, {format_count(preview.puts)} PUT, "
+        f"{format_count(preview.lists)} LIST; on S3 about {format_dollars(preview.dollars)}\n"
+    )
+
+
+def _summarize(dataset: DatasetConfig, preview: PlanPreview) -> dict[str, JsonValue]:
+    return {
+        "dataset": dataset.name,
+        "rows": preview.rows,
+        "duplicates": preview.duplicates,
+        "rejected": {**preview.rejected},
+        "pending": preview.pending,
+        "shards": preview.shards,
+        "estimated_bytes": preview.estimated_bytes,
+        "unchanged": preview.unchanged,
+        "buckets": {
+            key: {
+                "rows": bucket.rows,
+                "shards": bucket.shards,
+                "kept": bucket.kept,
+                "rewritten": bucket.rewritten,
+                "added": bucket.added,
+                "estimated_bytes": bucket.estimated_bytes,
+            }
+            for key, bucket in preview.buckets.items()
+        },
+        "reasons": {**preview.reasons},
+        "requests": {"get": preview.gets, "put": preview.puts, "list": preview.lists},
+        "dollars": preview.dollars,
+        "sources": [*preview.sources],
+    }
