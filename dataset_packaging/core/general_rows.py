@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
-from dataset_packaging.core.casts import Json
 from dataset_packaging.core.lenient_json import LenientJsonError, parse_leniently
 from dataset_packaging.core.mapping_plan import MappingPlan
 from dataset_packaging.core.meta_info import MetaInfoWriter
@@ -22,6 +22,7 @@ from dataset_packaging.core.row_chunk import HeldNames, RowChunk, fill_column
 from dataset_packaging.core.schema import EXPECTED_COLUMNS, KEY_COLUMN, PATH_COLUMN
 
 BAD_UNICODE = "bad_unicode"
+DUPLICATE_JSON_KEY = "duplicate_json_key"
 
 MAX_LINE_BYTES = 64 << 20
 """Lines that are longer, or cut at this length, are not looked at a second time."""
@@ -66,6 +67,7 @@ class GeneralReader:
     def __init__(self, plan: MappingPlan, writer: MetaInfoWriter) -> None:
         self._plan = plan
         self._writer = writer
+        self._sources_in = lru_cache(maxsize=1024)(plan.sources_in)
 
     def read(self, lines: Sequence[tuple[int, bytes]]) -> GeneralRows:
         """Return the rows of some lines; blank ones give neither row nor reject."""
@@ -98,10 +100,9 @@ class GeneralReader:
                     self._add_leniently(chunk, number, line, rejects)
                 continue
             shape = shape_of(fields)
-            if shape.repeats_no_name(line, len(b"".join(fields.values()))) or not _repeats_a_name(line, fields):
-                chunk.add(number, line, fields, shape)
-            else:
-                self._add_leniently(chunk, number, line, rejects)
+            row = chunk.add(number, line, fields, shape)
+            if not shape.repeats_no_name(line, len(b"".join(fields.values()))) and self._repeats_a_name(line):
+                chunk.warn(row, DUPLICATE_JSON_KEY)
         return chunk
 
     def _add_leniently(self, chunk: RowChunk, number: int, line: bytes, rejects: list[RowReject]) -> None:
@@ -127,14 +128,26 @@ class GeneralReader:
             if BAD_UNICODE in value.warnings:
                 chunk.repaired.setdefault(row, set()).add(name)
 
+    def _repeats_a_name(self, line: bytes) -> bool:
+        """Return whether a line, which a strict parser took, has the name of a field that counts twice."""
+        try:
+            text = line.decode("utf-8", "replace")
+            pairs = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
+        except RecursionError:
+            found = parse_leniently(line)
+            return any(DUPLICATE_JSON_KEY in value.warnings for name, value in found.items() if self._is_read(name))
+        names = [name for name, _ in pairs if self._is_read(name)]
+        return len(names) != len(set(names))
+
     def _is_read(self, name: str) -> bool:
         return self._plan.survives(name) or name in self._plan.read_names
 
     def _fill(self, chunk: RowChunk) -> tuple[dict[str, list[Any]], list[bytes]]:
         """Return all columns of some rows, and the meta_info objects of what they do not hold."""
-        names, held = chunk.names(), HeldNames(len(chunk.fields))
+        names, held = chunk.names() & self._plan.read_names, HeldNames(len(chunk.fields))
+        sources = self._sources_in(names)
         columns = {
-            name: fill_column(plan, chunk, names, None if name in EXPECTED_COLUMNS else held)
+            name: fill_column(plan, sources[name], chunk, names, None if name in EXPECTED_COLUMNS else held)
             for name, plan in self._plan.columns.items()
         }
         write = self._writer.write
@@ -153,7 +166,9 @@ class GeneralReader:
             if row in chunk.suspects or row in chunk.lenient:
                 self._add_leniently(again, number, line, rejects)
             else:
-                again.add(number, line, chunk.fields[row], chunk.shapes[row])
+                place = again.add(number, line, chunk.fields[row], chunk.shapes[row])
+                for warning in chunk.warnings.get(row, ()):
+                    again.warn(place, warning)
         return again
 
     def _reject(self, chunk: RowChunk, columns: Mapping[str, list[Any]], rejects: list[RowReject]) -> list[bool] | None:
@@ -181,13 +196,3 @@ class GeneralReader:
         if "\ufffd" in path and heads & chunk.repaired[row]:
             return "bad_path", "holds characters that are no Unicode"
         return None
-
-
-def _repeats_a_name(line: bytes, fields: Mapping[str, Json]) -> bool:
-    """Return whether a line, which a strict parser took, has a top-level name twice."""
-    try:
-        text = line.decode("utf-8", "replace")
-        pairs = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
-    except RecursionError:
-        return True
-    return len(pairs) != len(fields)

@@ -121,6 +121,13 @@ class MappingPlan:
     survives: Callable[[str], bool]
     read_names: frozenset[str]
 
+    def sources_in(self, names: Collection[str]) -> dict[str, list[Source]]:
+        """Return for each column those of its sources that rows with these top-level names can have."""
+        return {
+            name: [source for source in plan.sources if source.may_stand_in(names)]
+            for name, plan in self.columns.items()
+        }
+
 
 def plan_mapping(mapping: MappingConfig, extensions: Sequence[ExtensionColumn]) -> MappingPlan:
     """Return the plan of a dataset's mapping; pure."""

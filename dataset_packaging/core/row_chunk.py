@@ -96,17 +96,19 @@ class HeldNames:
         return frozenset(name for bit, name in enumerate(self._lost_rows) if not lost_bits >> bit & 1)
 
 
-def fill_column(plan: ColumnPlan, chunk: RowChunk, names: Collection[str], held: HeldNames | None) -> list[Any]:
+def fill_column(
+    plan: ColumnPlan, sources: Sequence[Source], chunk: RowChunk, names: Collection[str], held: HeldNames | None
+) -> list[Any]:
     """Return the values of one column, and note warnings, suspects and held names on the way.
 
     Args:
         plan: of the column.
+        sources: those of its sources that rows with these names can have.
         chunk: the rows.
         names: all names that any row has.
         held: None for columns that do not reach the output.
     """
     row_count = len(chunk.fields)
-    sources = [source for source in plan.sources if source.may_stand_in(names)]
     if not sources:
         return [plan.constant] * row_count
     first = sources[0]

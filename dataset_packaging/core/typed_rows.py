@@ -6,7 +6,7 @@ meta_info is kept as text. Whatever is not ordinary is left to `records`, whose 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any, NamedTuple
@@ -77,15 +77,19 @@ class TypedReader:
         self._layout: _Layout | None = None
         self._seen: dict[str, bool] = {}
 
-    def learn(self, rows: Iterable[Iterable[str]]) -> None:
-        """Note the names of rows that went the general way; names that not all of them have become optional."""
+    def learn(self, rows: Iterable[Collection[str]]) -> None:
+        """Note the names of rows that went the general way; names that not all of them have become optional.
+
+        Names stay in the order of the rows, in which they are found fastest.
+        """
+        if len(self._seen) > MOST_NAMES:
+            return
         before = dict(self._seen)
         is_first = not before
         for names in rows:
-            present = set(names)
-            for name in present - self._seen.keys():
-                self._seen[name] = is_first
-            for name in self._seen.keys() - present:
+            for name in names:
+                self._seen.setdefault(name, is_first)
+            for name in self._seen.keys() - names:
                 self._seen[name] = False
             is_first = False
         if self._seen != before:
@@ -158,10 +162,10 @@ def _count_in_texts(values: _Values) -> int:
     """Return how often a quote and a colon stand in texts, or in lists of texts."""
     count = 0
     for value in values:
-        if type(value) is str:
+        if type(value) is list:
+            count += _count_in_texts(value)
+        elif type(value) is str and '"' in value:
             count += value.count('":')
-        elif type(value) is list:
-            count += sum(text.count('":') for text in value if text is not None)
     return count
 
 
@@ -214,8 +218,8 @@ def _lay_out(seen: Mapping[str, bool], plan: MappingPlan, writer: MetaInfoWriter
     if not 0 < len(names) <= MOST_NAMES or not all(map(_can_be_attribute, names)) or writer.may_rename(names):
         return None
     reads: list[_Read] = []
-    for column in plan.columns.values():
-        sources = [source for source in column.sources if source.may_stand_in(names)]
+    for column_name, sources in plan.sources_in(seen).items():
+        column = plan.columns[column_name]
         if not sources:
             continue
         if any(source.is_nested and source.name in seen for source in sources):
