@@ -73,6 +73,7 @@ _FATE_OF_STATUS = {
 _OBSTORE_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 
 BROKEN_BODY = (ResponseStreamingError, ConnectionError, TimeoutError)
+BOTO_FAILURES = (ClientError, BotoCoreError, ResponseParserError, ParseError, *BROKEN_BODY)
 _NO_ANSWER = (botocore.exceptions.ConnectionError, HTTPClientError, ResponseParserError, ParseError)
 _TRANSIENT = (*_NO_ANSWER, *BROKEN_BODY, CredentialRetrievalError)
 

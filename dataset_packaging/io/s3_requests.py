@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from dataset_packaging.config import S3Config
 from dataset_packaging.errors import (
     AccessDenied,
@@ -23,7 +21,7 @@ from dataset_packaging.errors import (
 from dataset_packaging.io.concurrency import ConcurrencyLimiter
 from dataset_packaging.io.credentials import S3Credentials
 from dataset_packaging.io.retry_policy import RetryPolicy
-from dataset_packaging.io.s3_errors import BROKEN_BODY, Failure, Fate, RequestFailed, failure_of_boto
+from dataset_packaging.io.s3_errors import BOTO_FAILURES, Failure, Fate, RequestFailed, failure_of_boto
 from dataset_packaging.io.s3_keys import SCHEME, is_plain
 from dataset_packaging.io.s3_session import S3Access
 from dataset_packaging.io.store import StoreCounts
@@ -66,6 +64,11 @@ class _Tries:
             self.first_failure_at = now
         return now - self.first_failure_at
 
+    def leave_out(self, seconds: float) -> None:
+        """Do not count time that the request spent in the queue: it was not failing then."""
+        if self.first_failure_at is not None:
+            self.first_failure_at += seconds
+
 
 class S3Requests:
     """Sends requests until they succeed or their fate is known. Thread-safe."""
@@ -92,32 +95,34 @@ class S3Requests:
             try:
                 tries.access = access_of()
                 tries.used = tries.access.credentials()
-                return self._admit(tries.access, attempt)
+                return self._admit(tries, tries.access, attempt)
             except RequestFailed as error:
-                failure = error.failure
+                failure, cause = error.failure, error.__cause__
             except TransientStoreError as error:
-                failure = Failure(Fate.TRANSIENT, str(error))
+                failure, cause = Failure(Fate.TRANSIENT, str(error)), error
             except StoreError as error:
                 raise type(error)(uri, error.detail if error.uri == uri else str(error)) from error
             if self._renew(tries, failure):
                 continue
             wait_s = self._wait_s(tries, failure)
             if wait_s is None:
-                raise _error_of(tries, failure)
+                raise _error_of(tries, failure) from cause
             _log.debug("%s of %s is tried again in %.2f s: %s", action, uri, wait_s, failure.text)
             tries.retries += 1
             self.counts.add("retries")
             time.sleep(wait_s)
 
-    def _admit(self, access: S3Access, attempt: Callable[[S3Access], T]) -> T:
+    def _admit(self, tries: _Tries, access: S3Access, attempt: Callable[[S3Access], T]) -> T:
+        queued_at = time.monotonic()
         self.limiter.acquire()
+        tries.leave_out(time.monotonic() - queued_at)
         throttled = False
         try:
             return attempt(access)
         except RequestFailed as error:
             throttled = error.failure.fate is Fate.THROTTLED
             raise
-        except (ClientError, BotoCoreError, *BROKEN_BODY) as error:
+        except BOTO_FAILURES as error:
             failure = failure_of_boto(error)
             throttled = failure.fate is Fate.THROTTLED
             raise RequestFailed(failure) from error

@@ -230,6 +230,12 @@ def test_a_clock_that_is_off_is_no_denial(stores: Stores, proxy: FaultProxy, ima
     assert bytes(stores.get(image_uri)) == BODY
 
 
+def test_a_web_page_is_no_listing(stores: Stores, proxy: FaultProxy, s3_bucket: str, image_uri: str) -> None:
+    proxy.choose = first_requests(2, Fault.NOT_S3)
+    assert [info.uri for info in stores.list(f"s3://{s3_bucket}/")] == [image_uri]
+    assert proxy.faults[Fault.NOT_S3] == 2
+
+
 def test_no_credentials_at_all_is_one_clear_line(
     s3_server: S3Endpoint, image_uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -266,6 +272,17 @@ def test_every_second_request_throttled_still_completes(stores: Stores, proxy: F
     proxy.choose = random_faults(2, {Fault.THROTTLED: 0.5})
     with ThreadPoolExecutor(16) as pool:
         assert all(bytes(body) == BODY for body in pool.map(stores.get, [image_uri] * 200))
+
+
+def test_time_in_the_queue_is_not_time_of_failing(
+    proxy: FaultProxy, s3_server: S3Endpoint, s3_bucket: str, image_uri: str
+) -> None:
+    """S3-09: with few requests allowed at once, those that wait for their turn do not use up their retry time."""
+    answers = iter([Fault.THROTTLED] * 12 + [Fault.STALL_EARLY] * 12)  # a first round, and a slow second one
+    proxy.choose = lambda request: next(answers, None)
+    stores = stores_behind(proxy, s3_server, s3_bucket, max_connections=1, read_timeout_s=0.5, retry_time_s=2.0)
+    with ThreadPoolExecutor(12) as pool:
+        assert all(bytes(body) == BODY for body in pool.map(stores.get, [image_uri] * 12))
 
 
 def test_throttling_without_end_is_a_transient_error(

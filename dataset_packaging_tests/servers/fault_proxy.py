@@ -19,6 +19,7 @@ ANSWERS = {  # fault -> status, S3 error code
     "denied": (403, "AccessDenied"),
     "archived": (403, "InvalidObjectState"),
     "clock_skew": (403, "RequestTimeTooSkewed"),
+    "not_s3": (200, ""),
 }
 
 
@@ -31,6 +32,7 @@ class Fault(enum.StrEnum):
     DENIED = "denied"
     ARCHIVED = "archived"
     CLOCK_SKEW = "clock_skew"
+    NOT_S3 = "not_s3"  # 200 and a web page, as a proxy or a login portal answers
     RESET_EARLY = "reset_early"  # connection reset before any byte of an answer
     LOST_REPLY = "lost_reply"  # the server does what it was asked, then the connection is reset
     RESET = "reset"  # connection reset in the middle of the body
@@ -190,7 +192,8 @@ class _Link:
         return False
 
     async def answer(self, status: int, code: str, hidden: bool) -> bool:
-        body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'.encode()
+        xml = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
+        body = xml.encode() if code else b"<html><body>Please sign in<br></body></html>"
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + (b"" if hidden else body))
         await self.writer.drain()
