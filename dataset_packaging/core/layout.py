@@ -157,6 +157,11 @@ class GenerationLayout:
 
     root: str
 
+    @property
+    def number(self) -> int:
+        """Which generation it is."""
+        return int(self.root.rpartition("-")[2])
+
     def slices_uri(self, block: int, part: int) -> str:
         """Returns the rows of one part of a block, as Arrow streams, one per bucket."""
         return f"{self.root}/blocks/{block:06d}-{part:04d}.arrows"

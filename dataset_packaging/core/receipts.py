@@ -70,6 +70,7 @@ class ShardReceipt:
         image_bytes: sum of the lengths of the packed images.
         row_groups: in the shard.
         policy: fingerprint of the verification policy; under another one verdicts do not carry over.
+        generation: whose lines the rejected rows name; a later manifest may hold the same rows in other lines.
         rejected: rows with a reason.
         moved: rows that belong to another bucket.
         version: of this format.
@@ -86,6 +87,7 @@ class ShardReceipt:
     image_bytes: int
     row_groups: int
     policy: str
+    generation: int
     rejected: tuple[RejectedRow, ...] = ()
     moved: tuple[MovedRow, ...] = ()
     version: int = RECEIPT_VERSION

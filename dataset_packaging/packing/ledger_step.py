@@ -7,21 +7,22 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataset_packaging.core.bucketing import BUCKETS, Bucket
 from dataset_packaging.core.ledger import DUPLICATE_REASON, UNBUCKETED, Ledger, LedgerLine
 from dataset_packaging.core.receipts import MovedRow, RejectedRow
 from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
-from dataset_packaging.io.parquet import encode_table, open_parquet, read_batches
+from dataset_packaging.io.parquet import encode_table, open_parquet, read_batches, read_matching
 from dataset_packaging.io.store import Data
 from dataset_packaging.packing.generation import Published, Tombstones
 from dataset_packaging.packing.index_schema import REJECTS_SCHEMA
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import BucketStatus
+from dataset_packaging.packing.status import BucketStatus, ShardState
 
 _THREADS = 16
 
@@ -74,9 +75,8 @@ def derive_files(run: Run, current: Published, statuses: Sequence[BucketStatus],
         run.layout.ledger_uri: encode_table(_ledger_table(ledger)),
         run.layout.ledger_summary_uri: memoryview(msgspec.json.encode(ledger_summary(run.dataset.name, ledger))),
     }
-    tombstones = run.tombstones(current)
     for status in statuses:
-        rejects = list(live_rejects(status, tombstones))
+        rejects = _listed_rejects(run, current, status)
         if rejects:
             columns = {name: [getattr(row, name) for row in rejects] for name in REJECTS_SCHEMA.names}
             made[run.layout.rejects_uri(status.bucket)] = encode_table(pa.table(columns, schema=REJECTS_SCHEMA))
@@ -133,9 +133,13 @@ def ledger_summary(name: str, ledger: Ledger) -> dict[str, object]:
 
 def live_rejects(status: BucketStatus, tombstones: Tombstones) -> Iterator[RejectedRow]:
     """Yields the rejected rows of durable shards that have not been given another place since. Pure."""
+    return (row for _, row in _with_states(status, tombstones))
+
+
+def _with_states(status: BucketStatus, tombstones: Tombstones) -> Iterator[tuple[ShardState, RejectedRow]]:
     for state, receipt in status.done:
         empty = tombstones.get((status.bucket.key, state.shard.number), frozenset())
-        yield from (row for row in receipt.rejected if row.position not in empty)
+        yield from ((state, row) for row in receipt.rejected if row.position not in empty)
 
 
 def iter_rejects(run: Run) -> Iterator[dict[str, object]]:
@@ -143,6 +147,44 @@ def iter_rejects(run: Run) -> Iterator[dict[str, object]]:
     for info in run.stores.list(run.layout.rejects_prefix):
         for batch in read_batches(open_parquet(run.stores, info.uri), info.uri):
             yield from batch.to_pylist()
+
+
+def _listed_rejects(run: Run, current: Published, status: BucketStatus) -> list[RejectedRow]:
+    """Returns the live rejects of a bucket with their lines in the manifest of today."""
+    tombstones = run.tombstones(current)
+    old = {receipt.number for _, receipt in status.done if receipt.generation != current.summary.number}
+    rejects: list[RejectedRow] = []
+    moved: list[tuple[int, int]] = []
+    for state, row in _with_states(status, tombstones):
+        if state.shard.number in old:
+            moved.append((len(rejects), state.shard.number))
+        rejects.append(row)
+    if moved:
+        lines = _read_lines(run, current, status.bucket, {number for _, number in moved})
+        for at, number in moved:
+            source, line = lines[number, rejects[at].position]
+            rejects[at] = replace(rejects[at], manifest_uri=current.summary.sources[source].uri, line=line)
+    return rejects
+
+
+def _read_lines(
+    run: Run, current: Published, bucket: Bucket, numbers: set[int]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns (source, line) by (shard, position) of the rows of some shards."""
+    uri = current.layout.index_uri(bucket)
+    columns = ["shard", "position", "source", "line"]
+    lines: dict[tuple[int, int], tuple[int, int]] = {}
+    try:
+        groups = read_matching(
+            run.stores, uri, "shard", lambda least, most: any(least <= number <= most for number in numbers), columns
+        )
+        for group in groups:
+            chosen = group.filter(pc.is_in(group["shard"], value_set=pa.array(sorted(numbers), pa.int32())))
+            for shard, position, source, line in zip(*(chosen[name].to_pylist() for name in columns), strict=True):
+                lines[shard, position] = source, line
+    except (NotFound, ObjectDamaged) as error:
+        raise IndexDamaged(f"{error}; run pack again: it is rebuilt") from error
+    return lines
 
 
 def _ledger_table(ledger: Ledger) -> pa.Table:

@@ -213,6 +213,7 @@ def _write_shard(task: PackTask, stores: Stores, rows: pa.Table, tally: _Tally) 
         contents.image_bytes,
         contents.row_groups,
         task.policy,
+        task.generation.number,
         tuple(contents.rejected),
         tuple(contents.moved),
     )

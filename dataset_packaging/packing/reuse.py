@@ -70,7 +70,7 @@ class OldShard:
             for order, key in enumerate(keys)
         }
         images = (
-            memoryview(image.as_buffer())
+            memoryview(image.as_buffer()).cast("B")  # decoders refuse the signed bytes that Arrow announces
             for batch in read_batches(file, uri, [IMAGE_COLUMN], _BATCH_ROWS)
             for image in batch.column(0)
         )
