@@ -47,6 +47,7 @@ from dataset_packaging.packing.merge import (
     duplicates_uri,
     merge_bucket,
 )
+from dataset_packaging.packing.reports import StageClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +113,14 @@ class GenerationBuilder:
         stores: for what the driver itself reads and writes.
         layout: where generations stand.
         open_executor: gives the executor of the tasks; called when the first one is run.
-        report: called after each task with (what, done, total, rows so far, bytes so far).
+        clock: hears of each task that ends.
     """
 
     dataset: DatasetConfig
     stores: Stores
     layout: Layout
     open_executor: Callable[[], Executor]
-    report: Callable[[str, int, int, int, int], None]
+    clock: StageClock
     _target: GenerationLayout = field(init=False)
 
     def build(self, request: GenerationRequest) -> GenerationSummary:
@@ -191,7 +192,7 @@ class GenerationBuilder:
             reports.append(report)
             done += result.item.block.end - result.item.block.start
             rows += report.rows
-            self.report("reading the manifest", done, total, rows, done)
+            self.clock.report("reading the manifest", done, total, rows, done)
         return sorted(reports, key=lambda report: report.ordinal)
 
     def _dedupe(self, request: GenerationRequest, reports: list[IngestReport]) -> int:
@@ -215,7 +216,7 @@ class GenerationBuilder:
         )
         for done, result in enumerate(map_surviving(self.open_executor(), dedupe_partition, tasks), 1):
             result.require_value()
-            self.report("comparing keys", done, partitions, keys * done // partitions, 0)
+            self.clock.report("comparing keys", done, partitions, keys * done // partitions, 0, unit="tasks")
         return partitions
 
     def _merge(
@@ -254,7 +255,7 @@ class GenerationBuilder:
         for result in map_surviving(self.open_executor(), merge_bucket, tasks):
             merged.append(result.require_value())
             rows += merged[-1].rows
-            self.report("planning shards", len(merged), len(wanted), rows, 0)
+            self.clock.report("planning shards", len(merged), len(wanted), rows, 0, unit="tasks")
         return sorted(merged, key=lambda report: report.bucket_id)
 
     def _write_plan(self, merged: list[MergeReport]) -> WorkFile:

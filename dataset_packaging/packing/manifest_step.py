@@ -41,7 +41,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
             run.stores,
             run.layout,
             lambda: run.executor,
-            lambda note, done, total, rows, size: clock.report(note, done, total, rows, size),
+            clock,
         )
         request = plan_generation(run, standing, sources, options)
         if request is None:

@@ -116,7 +116,7 @@ def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> Pl
             run.stores,
             scratch,
             lambda: run.executor,
-            lambda note, done, total, rows, size: clock.report(note, done, total, rows, size),
+            clock,
         )
         summary = builder.build(request)
         planned = read_generation(run.stores, scratch, summary.number)

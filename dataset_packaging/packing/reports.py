@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.invariants import Finding
 
+Unit = Literal["rows", "shards", "bytes", "tasks"]
 Stage = Literal["manifest", "shards", "sidecars", "verify"]
 
 
@@ -51,7 +52,7 @@ class ProgressReport:
     note: str
     done: int
     total: int | None
-    unit: Literal["rows", "shards", "bytes", "tasks"]
+    unit: Unit
     rows: int
     bytes: int
     rate_rows_s: float
@@ -81,7 +82,7 @@ class StageClock:
     """Turns counts of one stage into reports with rates and time left."""
 
     stage: Stage
-    unit: Literal["rows", "shards", "bytes", "tasks"]
+    unit: Unit
     progress: Progress
     clock: Callable[[], float] = time.monotonic
     _started: float = field(init=False)
@@ -103,8 +104,9 @@ class StageClock:
         size_bytes: int,
         in_flight: int = 0,
         concurrency: int = 0,
+        unit: Unit | None = None,
     ) -> None:
-        """Sends one report."""
+        """Sends one report; `unit` where a part of the stage counts something else."""
         elapsed = max(self.seconds, 1e-9)
         left = elapsed / done * (total - done) if total is not None and done else None
         self.progress.report(
@@ -113,7 +115,7 @@ class StageClock:
                 note,
                 done,
                 total,
-                self.unit,
+                unit or self.unit,
                 rows,
                 size_bytes,
                 rows / elapsed,
