@@ -75,9 +75,10 @@ def test_every_third_party_import_is_a_declared_dependency():
     import tomllib
     from importlib.metadata import packages_distributions
 
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {
         re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
-        for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        for requirement in (*project["dependencies"], *project["optional-dependencies"]["train"])
     }
     distributions = packages_distributions()
     undeclared = {
