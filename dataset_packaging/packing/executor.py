@@ -8,7 +8,9 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -22,6 +24,9 @@ FailureKind = Literal["raised", "worker_died", "out_of_memory", "node_lost"]
 
 _OBJECT_STORE_BYTES = 256 << 20
 """Results are counts: what passes through shared memory is small whatever the dataset."""
+
+GROUP_THREADS = 2
+"""Items of one task that run side by side."""
 
 MAX_LOST_WORKERS = 3
 """Times that a task may lose its worker before that counts as its own fault."""
@@ -86,14 +91,30 @@ class Executor(Protocol):
         ...
 
     def map(
-        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+        self,
+        function: Callable[[Item], Value],
+        items: Iterable[Item],
+        *,
+        max_in_flight: int | None = None,
+        weigh: Callable[[Item], float] | None = None,
     ) -> Iterator[TaskResult[Item, Value]]:
         """Yields results as tasks end, in no particular order.
 
         Items are taken from the iterable only as places become free. Closing the iterator, or an exception in the
         consumer, cancels what is in flight.
+
+        Args:
+            function: of one item; the same item may be tried again.
+            items: plain data.
+            max_in_flight: tasks at once; None: so many that no slot waits for the driver.
+            weigh: what part of a task of decent size an item is; items that follow each other share a task, in which
+                two run side by side, until they weigh 1. None: each item is a task.
         """
         ...
+
+
+_End = tuple[Value | None, TaskFailure | None]
+"""How one item ended."""
 
 
 def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | None, TaskFailure | None]:
@@ -108,16 +129,41 @@ def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | No
         return None, TaskFailure("raised", type(error).__name__, message, traceback.format_exc(), own)
 
 
-def _run_in_worker(function: Callable[[Item], Value], item: Item) -> tuple[Value | None, TaskFailure | None]:
-    """Runs one task in a process that can be given up: a decode that hangs cannot be stopped in any other way."""
-    value, failure = _run_task(function, item)
-    if failure is not None and isinstance(failure.error, DecoderStuck):
+def _run_group(function: Callable[[Item], Value], items: Sequence[Item]) -> "list[_End[Value]]":
+    """Runs the items of one task; two at a time, so that one computes while the other waits for a store."""
+    if len(items) == 1:
+        return [_run_task(function, items[0])]
+    with ThreadPoolExecutor(GROUP_THREADS, "item") as pool:
+        return list(pool.map(lambda item: _run_task(function, item), items))
+
+
+def _run_in_worker(function: Callable[[Item], Value], items: Sequence[Item]) -> "list[_End[Value]]":
+    """Runs a task in a process that can be given up: a decode that hangs cannot be stopped in any other way."""
+    ends = _run_group(function, items)
+    if any(failure is not None and isinstance(failure.error, DecoderStuck) for _, failure in ends):
         os._exit(1)
-    return value, failure
+    return ends
+
+
+def _grouped(items: Iterable[Item], weigh: Callable[[Item], float] | None) -> Iterator[tuple[Item, ...]]:
+    """Yields the items of each task; lazily: what is in a task is decided when it is asked for."""
+    group: list[Item] = []
+    weight = 0.0
+    for item in items:
+        group.append(item)
+        weight += 1.0 if weigh is None else weigh(item)
+        if weight >= 1.0:
+            yield tuple(group)
+            group, weight = [], 0.0
+    if group:
+        yield tuple(group)
 
 
 def map_surviving(
-    executor: Executor, function: Callable[[Item], Value], items: Iterable[Item]
+    executor: Executor,
+    function: Callable[[Item], Value],
+    items: Iterable[Item],
+    weigh: Callable[[Item], float] | None = None,
 ) -> Iterator[TaskResult[Item, Value]]:
     """Does what `Executor.map` does, and gives tasks that lost their worker or their node to another one.
 
@@ -128,7 +174,7 @@ def map_surviving(
     waiting = items
     while True:
         lost: list[Item] = []
-        for result in executor.map(function, waiting):
+        for result in executor.map(function, waiting, weigh=weigh):
             failure = result.failure
             limit = 0 if failure is None else _LOSSES_ALLOWED.get(failure.kind, 0)
             losses[id(result.item)] = losses.get(id(result.item), 0) + 1
@@ -156,12 +202,17 @@ class SerialExecutor:
     worker_memory_bytes = 0
 
     def map(
-        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+        self,
+        function: Callable[[Item], Value],
+        items: Iterable[Item],
+        *,
+        max_in_flight: int | None = None,
+        weigh: Callable[[Item], float] | None = None,
     ) -> Iterator[TaskResult[Item, Value]]:
         """See `Executor.map`; results come in the order of the items."""
-        for item in items:
-            value, failure = _run_task(function, item)
-            yield TaskResult(item, value, failure)
+        for group in _grouped(items, weigh):
+            for item, (value, failure) in zip(group, _run_group(function, group), strict=True):
+                yield TaskResult(item, value, failure)
 
 
 class RayExecutor:
@@ -186,29 +237,41 @@ class RayExecutor:
         return self._worker_memory_bytes
 
     def map(
-        self, function: Callable[[Item], Value], items: Iterable[Item], *, max_in_flight: int | None = None
+        self,
+        function: Callable[[Item], Value],
+        items: Iterable[Item],
+        *,
+        max_in_flight: int | None = None,
+        weigh: Callable[[Item], float] | None = None,
     ) -> Iterator[TaskResult[Item, Value]]:
-        """See `Executor.map`; by default one task more than slots is in flight: no slot waits for the driver."""
-        ray = self._ray
-        remote = ray.remote(num_cpus=1, max_retries=0)(_run_in_worker)
-        name = function.__name__
+        """See `Executor.map`; by default one task more than slots is in flight: no slot waits for the driver.
+
+        Where the process of several items dies, each of them is tried again in a task of its own: a death is the fault
+        of one of them.
+        """
+        remote = self._ray.remote(num_cpus=1, max_retries=0)(_run_in_worker).options(name=function.__name__)
         limit = max_in_flight or self._slots + 1
-        waiting = iter(items)
-        live: dict[Any, Item] = {}
-        exhausted = False
+        waiting = _grouped(items, weigh)
+        alone: deque[Item] = deque()
+        live: dict[Any, tuple[Item, ...]] = {}
         try:
             while True:
-                while not exhausted and len(live) < limit:
-                    try:
-                        item = next(waiting)
-                    except StopIteration:
-                        exhausted = True
+                while len(live) < limit:
+                    group = (alone.popleft(),) if alone else next(waiting, ())
+                    if not group:
                         break
-                    live[remote.options(name=name).remote(function, item)] = item
+                    live[remote.remote(function, group)] = group
                 if not live:
                     return
                 for reference in self._wait(list(live)):
-                    yield self._result(live.pop(reference), reference)
+                    group = live.pop(reference)
+                    ends = self._ends(reference)
+                    if isinstance(ends, TaskFailure) and len(group) > 1:
+                        alone.extend(group)
+                        continue
+                    told = [(None, ends)] if isinstance(ends, TaskFailure) else ends
+                    for item, (value, failure) in zip(group, told, strict=True):
+                        yield TaskResult(item, value, failure)
         finally:
             self._cancel(live)
 
@@ -222,11 +285,12 @@ class RayExecutor:
             raise
         return ready
 
-    def _result(self, item: Item, reference: Any) -> TaskResult[Item, Any]:
+    def _ends(self, reference: Any) -> "list[_End[Any]] | TaskFailure":
+        """Returns how each item of a task ended, or what became of the task where it brought nothing back."""
         exceptions = self._ray.exceptions
         try:
-            value, failure = self._ray.get(reference)
-            return TaskResult(item, value, failure)
+            ends: list[_End[Any]] = self._ray.get(reference)
+            return ends
         except exceptions.OutOfMemoryError as error:
             kind: FailureKind = "out_of_memory"
             cause: Exception = error
@@ -235,9 +299,9 @@ class RayExecutor:
         except exceptions.RayError as error:
             kind, cause = "worker_died", error
         first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else ""
-        return TaskResult(item, None, TaskFailure(kind, type(cause).__name__, first_line))
+        return TaskFailure(kind, type(cause).__name__, first_line)
 
-    def _cancel(self, live: dict[Any, Item]) -> None:
+    def _cancel(self, live: dict[Any, Any]) -> None:
         for reference in live:
             with contextlib.suppress(Exception):
                 self._ray.cancel(reference, force=True)

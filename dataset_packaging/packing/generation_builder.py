@@ -49,6 +49,9 @@ from dataset_packaging.packing.merge import (
 )
 from dataset_packaging.packing.reports import StageClock
 
+FULL_MERGE_BYTES = 8 << 20
+"""Of compressed slices: a task of about half a second; smaller buckets share one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
@@ -252,7 +255,7 @@ class GenerationBuilder:
         )
         merged: list[MergeReport] = []
         rows = 0
-        for result in map_surviving(self.open_executor(), merge_bucket, tasks):
+        for result in map_surviving(self.open_executor(), merge_bucket, tasks, _weigh_merge):
             merged.append(result.require_value())
             rows += merged[-1].rows
             self.clock.report("planning shards", len(merged), len(wanted), rows, 0, unit="tasks")
@@ -387,6 +390,10 @@ def _with_duplicates(table: pa.Table, duplicates: set[int], line_base: int) -> p
         field_ = PART_REJECTS_SCHEMA.field(name)
         table = table.set_column(table.schema.get_field_index(name), field_, pa.array(values, field_.type))
     return table.select(REJECTS_SCHEMA.names)
+
+
+def _weigh_merge(task: MergeTask) -> float:
+    return 0.02 + sum(placed.size_bytes for placed in task.slices) / FULL_MERGE_BYTES
 
 
 def _line_bases(blocks: list[Block], reports: list[IngestReport]) -> list[int]:

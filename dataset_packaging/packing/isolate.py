@@ -19,7 +19,8 @@ from dataset_packaging.config import DatasetConfig
 from dataset_packaging.errors import StoreError, WorkerFailed
 from dataset_packaging.imaging.verify import ImagePolicy, Verdict
 from dataset_packaging.io.store import StorageConfig, shared_stores
-from dataset_packaging.packing.fetch import DECODER_REASONS, image_policy
+from dataset_packaging.packing.decoder import DECODER_REASONS
+from dataset_packaging.packing.fetch import image_policy
 from dataset_packaging.packing.pack_shard import PackTask, read_shard_rows
 from dataset_packaging.packing.verify_child import LENGTH, read_exactly
 

@@ -4,9 +4,10 @@ The order of durability is object, facts, receipt. All three have fixed names an
 a repeat, a retry or a second worker changes nothing. Memory: look-ahead, one row group, one decode.
 """
 
+import contextlib
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,11 +22,13 @@ from dataset_packaging.errors import AccessDenied, NoGrant, TransientStoreError
 from dataset_packaging.imaging.verify import Verdict
 from dataset_packaging.io.parquet import HashingSink, shard_writer, write_table
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
-from dataset_packaging.packing.fetch import CheckedImage, ImageChecker, image_policy
+from dataset_packaging.packing.decoder import CheckedImage
+from dataset_packaging.packing.fetch import ImageChecker, checker_of
 from dataset_packaging.packing.index_schema import DECODED_COLUMNS
 from dataset_packaging.packing.planned_rows import WANTED_COLUMNS, read_planned_rows, wanted_images
 from dataset_packaging.packing.reuse import OldShard
 from dataset_packaging.packing.shard_contents import ShardContents
+from dataset_packaging.packing.work_meter import shared_meter
 
 EARLY_FETCHES = 200
 """The run is given up where more than half of its first fetches are denied."""
@@ -120,10 +123,11 @@ def pack_shard(task: PackTask) -> PackOutcome:
     started = time.monotonic()
     _limit_memory(task.memory_bytes)
     stores = shared_stores(StorageConfig.of(task.dataset))
-    before = stores.stats()
-    rows = read_shard_rows(stores, task)
+    meter = shared_meter(stores.config)
+    meter.begin()
     tally = _Tally()
     try:
+        rows = read_shard_rows(stores, task)
         receipt = _write_shard(task, stores, rows, tally)
     except _UnpublishedError as reason:
         outcome = PackOutcome(
@@ -144,7 +148,8 @@ def pack_shard(task: PackTask) -> PackOutcome:
             len(receipt.moved),
             receipt.row_groups,
         )
-    counts = {name: count - before.get(name, 0) for name, count in stores.stats().items()}
+    finally:
+        counts = meter.end()
     return replace(
         outcome,
         fetches=tally.fetches,
@@ -187,16 +192,16 @@ def _write_shard(task: PackTask, stores: Stores, rows: pa.Table, tally: _Tally) 
     dataset = task.dataset
     bucket, number = task.shard.bucket, task.shard.number
     layout = Layout(dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
+    old = OldShard.open(stores, layout, task.old, task.policy) if task.old is not None else None
     with stores.open_sink(layout.shard_uri(bucket, number)) as sink:
         hashing = HashingSink(sink)
         # Left by an exception, the writer ends its file in the sink, and the sink throws it away.
         with (
             shard_writer(pa.PythonFile(hashing, mode="w"), MAIN_SCHEMA, IMAGE_COLUMN) as writer,
-            ImageChecker(stores, image_policy(dataset), dataset.images.decode_timeout_s) as checker,
+            contextlib.closing(_checked_rows(task, rows, old, checker_of(dataset), tally)) as checked_rows,
         ):
             contents = ShardContents(rows, bucket, task.sources, dataset.packing.row_group_bytes, writer)
-            old = OldShard.open(stores, layout, task.old, task.policy) if task.old is not None else None
-            for row, checked in _checked_rows(task, rows, old, checker, tally):
+            for row, checked in checked_rows:
                 contents.add(row, checked)
             _require_publishable(task, tally)
             contents.flush()
@@ -223,7 +228,7 @@ def _write_shard(task: PackTask, stores: Stores, rows: pa.Table, tally: _Tally) 
 
 def _checked_rows(
     task: PackTask, rows: pa.Table, old: OldShard | None, checker: ImageChecker, tally: _Tally
-) -> Iterator[tuple[int, CheckedImage]]:
+) -> Generator[tuple[int, CheckedImage], None, None]:
     """Yields every live row with its fate, in plan order: poisoned, reused from the old shard, or fetched."""
     poison = {position: (reason, detail) for position, reason, detail in task.poison}
     wanted = wanted_images(rows)
@@ -235,18 +240,18 @@ def _checked_rows(
     if old is not None:
         known.update((row, checked) for row, checked in old.rejects(rows) if row not in known)
     ask = [row for row in range(len(rows)) if row not in known and not (old and old.holds(rows, row))]
-    fetched = checker.check([wanted[row] for row in ask])
     asked = set(ask)
-    for row in range(len(rows)):
-        if row in known:
-            yield row, known[row]
-            continue
-        checked = None if row in asked or old is None else old.take(rows, row, wanted[row], checker)
-        if checked is None:
-            checked = next(fetched if row in asked else checker.check([wanted[row]]))
-            tally.count(checked)
-            _give_up_early(task, tally, checked)
-        yield row, checked
+    with contextlib.closing(checker.check([wanted[row] for row in ask])) as fetched:
+        for row in range(len(rows)):
+            if row in known:
+                yield row, known[row]
+                continue
+            checked = None if row in asked or old is None else old.take(rows, row, wanted[row], checker)
+            if checked is None:
+                checked = next(fetched if row in asked else checker.check([wanted[row]]))
+                tally.count(checked)
+                _give_up_early(task, tally, checked)
+            yield row, checked
 
 
 def _give_up_early(task: PackTask, tally: _Tally, checked: CheckedImage) -> None:

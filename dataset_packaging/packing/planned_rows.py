@@ -7,7 +7,7 @@ from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
 from dataset_packaging.io.parquet import open_parquet, read_matching
 from dataset_packaging.io.store import Stores
-from dataset_packaging.packing.fetch import WantedImage
+from dataset_packaging.packing.decoder import WantedImage
 
 _REMEDY = "run pack again: it is rebuilt from the manifest"
 WANTED_COLUMNS = ("s3_image_path", "estimated_bytes", "expected_bytes", "expected_sha256", "expected_md5")

@@ -13,7 +13,8 @@ from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import StoreError
 from dataset_packaging.imaging.verify import Verdict
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
-from dataset_packaging.packing.fetch import WantedImage, checksum_mismatch, reject_reason
+from dataset_packaging.packing.decoder import WantedImage, checksum_mismatch
+from dataset_packaging.packing.fetch import reject_reason
 from dataset_packaging.packing.isolate import IsolatedVerifier
 from dataset_packaging.packing.planned_rows import WANTED_COLUMNS, read_planned_rows, wanted_images
 

@@ -22,7 +22,8 @@ from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
 from dataset_packaging.imaging.verify import Verdict
 from dataset_packaging.io.parquet import damage_told, open_parquet, read_batches
 from dataset_packaging.io.store import Stores
-from dataset_packaging.packing.fetch import CheckedImage, ImageChecker, WantedImage, checksum_mismatch
+from dataset_packaging.packing.decoder import CheckedImage, WantedImage, checksum_mismatch
+from dataset_packaging.packing.fetch import ImageChecker
 
 _BATCH_ROWS = 16
 

@@ -10,7 +10,7 @@ from dataset_packaging.core.bucketing import Bucket, bucket_of
 from dataset_packaging.core.receipts import MovedRow, RejectedRow
 from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA
 from dataset_packaging.imaging.verify import Verdict
-from dataset_packaging.packing.fetch import CheckedImage
+from dataset_packaging.packing.decoder import CheckedImage
 from dataset_packaging.packing.index_schema import FACTS_SCHEMA
 
 
@@ -35,10 +35,8 @@ class ShardContents:
     image_bytes: int = 0
     rejected: list[RejectedRow] = field(default_factory=list)
     moved: list[MovedRow] = field(default_factory=list)
-    _facts: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in FACTS_SCHEMA.names})
-    _chosen: list[int] = field(default_factory=list)
+    _packed: list[tuple[int, int, str, Verdict]] = field(default_factory=list)
     _images: list[memoryview] = field(default_factory=list)
-    _verdicts: list[Verdict] = field(default_factory=list)
     _group_bytes: int = 0
 
     def add(self, row: int, checked: CheckedImage) -> None:
@@ -67,62 +65,60 @@ class ShardContents:
                 )
             )
         else:
-            self._pack(row, checked.data, checked.sha256, verdict)
+            self._packed.append((row, len(checked.data), checked.sha256, verdict))
+            self._images.append(checked.data)
+            self._group_bytes += len(checked.data)
+            if self._group_bytes >= self.row_group_bytes:
+                self.flush()
 
     def flush(self) -> None:
         """Writes the row group at hand, if it has rows."""
-        if not self._chosen:
+        if not self._images:
             return
-        taken = self.rows.take(pa.array(self._chosen))
-        arrays: dict[str, pa.Array] = {
-            IMAGE_COLUMN: _binary_array(self._images),
-            "width": pa.array([verdict.width_px for verdict in self._verdicts], pa.int32()),
-            "height": pa.array([verdict.height_px for verdict in self._verdicts], pa.int32()),
-            "is_rgba": pa.array([verdict.is_rgba for verdict in self._verdicts], pa.bool_()),
+        group = self._packed[-len(self._images) :]
+        taken = self.rows.take(pa.array([row for row, _, _, _ in group]))
+        arrays: dict[str, pa.Array | pa.ChunkedArray] = {
+            IMAGE_COLUMN: _image_column(self._images),
+            "width": pa.array([verdict.width_px for _, _, _, verdict in group], pa.int32()),
+            "height": pa.array([verdict.height_px for _, _, _, verdict in group], pa.int32()),
+            "is_rgba": pa.array([verdict.is_rgba for _, _, _, verdict in group], pa.bool_()),
         }
         columns = [arrays[name] if name in arrays else taken[name] for name in MAIN_SCHEMA.names]
-        self.writer.write_table(pa.Table.from_arrays(columns, schema=MAIN_SCHEMA), row_group_size=len(self._chosen))
+        self.writer.write_table(pa.Table.from_arrays(columns, schema=MAIN_SCHEMA), row_group_size=len(group))
         self.row_groups += 1
-        self._chosen, self._images, self._verdicts, self._group_bytes = [], [], [], 0
+        self.image_bytes += self._group_bytes
+        self._images, self._group_bytes = [], 0
 
     def facts(self) -> pa.Table:
         """Returns what verification found, one row per packed row."""
-        return pa.table(self._facts, schema=FACTS_SCHEMA)
-
-    def _pack(self, row: int, image: memoryview, sha256: str, verdict: Verdict) -> None:
-        self._chosen.append(row)
-        self._images.append(image)
-        self._verdicts.append(verdict)
-        self._group_bytes += len(image)
-        self.image_bytes += len(image)
-        facts = (
-            self._value("position", row),
-            verdict.width_px,
-            verdict.height_px,
-            verdict.is_rgba,
-            verdict.format,
-            verdict.mode,
-            verdict.frames,
-            verdict.stored_width_px,
-            verdict.stored_height_px,
-            verdict.exif_orientation,
-            len(image),
-            sha256,
-            list(verdict.warnings),
-        )
-        for name, value in zip(FACTS_SCHEMA.names, facts, strict=True):
-            self._facts[name].append(value)
-        if self._group_bytes >= self.row_group_bytes:
-            self.flush()
+        verdicts = [verdict for _, _, _, verdict in self._packed]
+        columns: list[Any] = [
+            self.rows["position"].take(pa.array([row for row, _, _, _ in self._packed], pa.int64())),
+            [verdict.width_px for verdict in verdicts],
+            [verdict.height_px for verdict in verdicts],
+            [verdict.is_rgba for verdict in verdicts],
+            [verdict.format for verdict in verdicts],
+            [verdict.mode for verdict in verdicts],
+            [verdict.frames for verdict in verdicts],
+            [verdict.stored_width_px for verdict in verdicts],
+            [verdict.stored_height_px for verdict in verdicts],
+            [verdict.exif_orientation for verdict in verdicts],
+            [size_bytes for _, size_bytes, _, _ in self._packed],
+            [sha256 for _, _, sha256, _ in self._packed],
+            [list(verdict.warnings) for verdict in verdicts],
+        ]
+        return pa.table(dict(zip(FACTS_SCHEMA.names, columns, strict=True)), schema=FACTS_SCHEMA)
 
     def _value(self, column: str, row: int) -> Any:
         return self.rows[column][row].as_py()
 
 
-def _binary_array(images: list[memoryview]) -> pa.Array:
-    """Returns one Arrow binary array; its bytes are copied once, its offsets are built directly."""
-    offsets = np.zeros(len(images) + 1, np.int32)
-    np.cumsum([len(image) for image in images], out=offsets[1:])
-    return pa.Array.from_buffers(
-        pa.binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(images))]
-    )
+def _image_column(images: list[memoryview]) -> pa.ChunkedArray:
+    """Returns the images as one Arrow column, a chunk each: not a byte of them is copied."""
+    chunks = [
+        pa.Array.from_buffers(
+            pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(image)], np.int32)), pa.py_buffer(image)]
+        )
+        for image in images
+    ]
+    return pa.chunked_array(chunks, pa.binary())

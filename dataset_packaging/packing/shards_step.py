@@ -1,7 +1,7 @@
 """The shards step: what is not durable is packed, crashed workers are looked into, the ledger is derived."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dataset_packaging.core.bucketing import Bucket
@@ -26,6 +26,13 @@ from dataset_packaging.packing.status import BucketStatus, ShardState, shard_num
 
 COST_PER_SHARD_PX = 2_000_000
 """What a shard costs beside its pixels, so that the largest tasks go first and the tail is short."""
+
+
+FULL_TASK_PX = 150_000_000
+"""A task of about half a second; smaller shards share one, each with its own receipt."""
+
+TASKS_PER_SLOT = 8
+"""At the least, where there are so many shards, so that no slot is idle for long at the end."""
 
 
 @dataclass(slots=True)
@@ -75,7 +82,7 @@ def _pack(
     while tasks:
         crashed: list[PackTask] = []
         again: list[PackTask] = []
-        for result in run.executor.map(pack_shard, _early(tasks, tally)):
+        for result in run.executor.map(pack_shard, _early(tasks, tally), weigh=_weigher(tasks, run.executor.slots)):
             run.require_lease()
             task = result.item
             if result.failure is None:
@@ -112,7 +119,17 @@ def _plan_tasks(run: Run, current: Published, due: Sequence[ShardState], *, reus
         )
         for state in due
     ]
-    return sorted(tasks, key=lambda task: -(task.shard.estimated_px + COST_PER_SHARD_PX))
+    return sorted(tasks, key=_cost_px, reverse=True)
+
+
+def _cost_px(task: PackTask) -> int:
+    return task.shard.estimated_px + COST_PER_SHARD_PX
+
+
+def _weigher(tasks: Sequence[PackTask], slots: int) -> Callable[[PackTask], float]:
+    """Returns how shards are put together in tasks: none too small to be worth its call, nor too large for the tail."""
+    full_px = min(FULL_TASK_PX, sum(map(_cost_px, tasks)) // (TASKS_PER_SLOT * slots))
+    return lambda task: _cost_px(task) / max(1, full_px)
 
 
 def _early(tasks: Sequence[PackTask], tally: _Tally) -> Iterator[PackTask]:

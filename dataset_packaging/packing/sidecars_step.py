@@ -25,6 +25,9 @@ from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.sidecars import SidecarTask, write_sidecar
 from dataset_packaging.packing.status import BucketStatus, ShardState, SidecarState, shard_number
 
+FULL_TASK_ROWS = 4_000
+"""A task of a few tenths of a second; smaller shards share one."""
+
 
 def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> SidecarsReport:
     """Writes the sidecars of the given buckets; one whose main shard is not durable is refused and reported.
@@ -48,7 +51,7 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
         keyed = KeyedMerge(run.dataset, run.stores, run.layout, current, run.sidecar_sources)
         tasks = _plan_tasks(run, current, keyed, due, clock) if due else []
         rows = 0
-        for done, result in enumerate(map_surviving(run.executor, write_sidecar, tasks) if tasks else (), 1):
+        for done, result in enumerate(map_surviving(run.executor, write_sidecar, tasks, _weigh) if tasks else (), 1):
             run.require_lease()
             place = (result.item.shard.bucket.key, result.item.shard.number)
             if result.failure is not None:
@@ -61,6 +64,10 @@ def write_sidecars(run: Run, keys: Sequence[str], options: RunOptions) -> Sideca
         _remove_surplus(run, list(everything.values()))
         report = {bucket.key: _bucket_report(everything[bucket], written[bucket.key], failures) for bucket in buckets}
         return SidecarsReport(report, clock.seconds, _source_reports(run, keyed))
+
+
+def _weigh(task: SidecarTask) -> float:
+    return 0.02 + task.receipt.packed_rows / FULL_TASK_ROWS
 
 
 def _remove_surplus(run: Run, statuses: Sequence[BucketStatus]) -> None:

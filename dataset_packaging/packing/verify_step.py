@@ -22,6 +22,10 @@ from dataset_packaging.packing.reports import StageClock, VerifyReport
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import BucketStatus, is_shard_key
 
+FULL_TASK_ROWS = 20_000
+FULL_TASK_BYTES = 128 << 20
+"""Rows looked at, or image bytes hashed, by a task of some tenths of a second; smaller shards share one."""
+
 
 def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     """Checks everything that landed against plan, receipts and contract; every finding names bucket and shard.
@@ -147,7 +151,7 @@ def inspect_buckets(
     ]
     findings: list[Finding] = []
     rows = size = 0
-    for done, result in enumerate(map_surviving(run.executor, inspect_shard, tasks) if tasks else (), 1):
+    for done, result in enumerate(map_surviving(run.executor, inspect_shard, tasks, _weigh) if tasks else (), 1):
         inspection = result.require_value()
         findings += inspection.findings
         rows += inspection.rows
@@ -156,6 +160,11 @@ def inspect_buckets(
     order = {bucket.key: number for number, bucket in enumerate(BUCKETS)}
     findings.sort(key=lambda finding: (order.get(finding.bucket or "", -1), finding.shard or 0))
     return findings, len(tasks), rows, size
+
+
+def _weigh(task: InspectTask) -> float:
+    size_bytes = task.receipt.image_bytes if task.deep else 0
+    return 0.02 + task.receipt.packed_rows / FULL_TASK_ROWS + size_bytes / FULL_TASK_BYTES
 
 
 def check_buckets(
