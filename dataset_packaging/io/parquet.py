@@ -45,12 +45,17 @@ def damage_told(uri: str) -> Iterator[None]:
         raise ObjectDamaged(uri, f"it cannot be read as Parquet: {text}") from error
 
 
+_DIRECT_BYTES = 128 << 10
+"""What a write must have to be passed on as it is; less is gathered: most writes of Arrow are a few dozen bytes."""
+
+
 class HashingSink:
     """Passes bytes on to a sink and hashes them; good for `pa.PythonFile`, whose closing does not close the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._sha256 = hashlib.sha256()
+        self._gathered = bytearray()
 
     @property
     def closed(self) -> bool:
@@ -59,15 +64,25 @@ class HashingSink:
 
     def write(self, data: Data) -> int:
         """See `Sink.write`."""
+        if len(data) < _DIRECT_BYTES:
+            self._gathered += data
+            if len(self._gathered) >= _DIRECT_BYTES:
+                self.flush()
+            return len(data)
+        self.flush()
         self._sha256.update(data)
         return self._sink.write(data)
 
     def tell(self) -> int:
         """See `Sink.tell`."""
-        return self._sink.tell()
+        return self._sink.tell() + len(self._gathered)
 
     def flush(self) -> None:
-        """Does nothing."""
+        """Passes on what was gathered."""
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._sha256.update(gathered)
+            self._sink.write(gathered)
 
     def close(self) -> None:
         """Does nothing: the end of the sink's own block publishes."""
@@ -87,6 +102,15 @@ class HashingSink:
     def stored(self) -> StoredObject:
         """Returns the published object with its hash. Only after the sink's block has ended."""
         return stored_object(self._sink.info, self._sha256.hexdigest())
+
+
+@contextmanager
+def open_hashing_sink(stores: Stores, uri: str) -> Iterator[HashingSink]:
+    """Opens an object for writing: whole and hashed at the end of the block, nothing where an exception leaves it."""
+    with stores.open_sink(uri) as sink:
+        hashing = HashingSink(sink)
+        yield hashing
+        hashing.flush()
 
 
 def stored_object(info: ObjectInfo, sha256: str) -> StoredObject:

@@ -18,7 +18,7 @@ from dataset_packaging.core.layout import GenerationLayout, Layout
 from dataset_packaging.core.ledger import DUPLICATE_REASON
 from dataset_packaging.errors import PackagingError
 from dataset_packaging.io.jsonl import Block, SourceFile, plan_blocks
-from dataset_packaging.io.parquet import HashingSink, read_table, write_table
+from dataset_packaging.io.parquet import open_hashing_sink, read_table, write_table
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.dedupe import KEYS_PER_PARTITION, DedupeTask, dedupe_partition
 from dataset_packaging.packing.executor import Executor, map_surviving
@@ -275,17 +275,18 @@ class GenerationBuilder:
     ) -> _Refused:
         """Gathers the rows without a bucket, and all duplicates, into one list, file by file."""
         counts: Counter[str] = Counter()
-        with self.stores.open_sink(self._target.rejects_uri) as sink:
-            hashing = HashingSink(sink)
-            with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), REJECTS_SCHEMA, compression="zstd") as writer:
-                for table in self._refused_rows(reports, line_bases, partitions):
-                    reasons = table["reason"].to_pylist()
-                    counts.update(reasons)
-                    listed = pa.array([reason != PENDING for reason in reasons], pa.bool_())
-                    writer.write_table(table.filter(listed).cast(REJECTS_SCHEMA))
-                for merge in merged:
-                    if merge.duplicates:
-                        writer.write_table(read_table(self.stores, duplicates_uri(self._target, merge.bucket_id)))
+        with (
+            open_hashing_sink(self.stores, self._target.rejects_uri) as hashing,
+            pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), REJECTS_SCHEMA, compression="zstd") as writer,
+        ):
+            for table in self._refused_rows(reports, line_bases, partitions):
+                reasons = table["reason"].to_pylist()
+                counts.update(reasons)
+                listed = pa.array([reason != PENDING for reason in reasons], pa.bool_())
+                writer.write_table(table.filter(listed).cast(REJECTS_SCHEMA))
+            for merge in merged:
+                if merge.duplicates:
+                    writer.write_table(read_table(self.stores, duplicates_uri(self._target, merge.bucket_id)))
         pending, duplicates = counts.pop(PENDING, 0), counts.pop(DUPLICATE_REASON, 0)
         return _Refused(dict(counts), pending, duplicates, WorkFile(self._target.rejects_uri, None, hashing.stored()))
 

@@ -20,7 +20,7 @@ from dataset_packaging.core.ledger import DUPLICATE_REASON
 from dataset_packaging.core.receipts import StoredObject
 from dataset_packaging.core.shard_plan import PlannedShard, ShardAssigner, ShardTotals
 from dataset_packaging.errors import NotFound
-from dataset_packaging.io.parquet import ZSTD_LEVEL, HashingSink, read_table, write_table
+from dataset_packaging.io.parquet import ZSTD_LEVEL, open_hashing_sink, read_table, write_table
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 from dataset_packaging.packing.fates import Fates, read_of_bucket
 from dataset_packaging.packing.generation import WorkFile
@@ -141,31 +141,28 @@ def merge_bucket(task: MergeTask) -> MergeReport:
     fates = Fates.read(stores, task.generation, task.partitions, task.bucket_id)
     schema = index_schema(task.dataset.sidecar.extension_columns())
     with (
-        stores.open_sink(task.generation.index_uri(bucket)) as index_sink,
-        stores.open_sink(task.generation.placement_uri(bucket)) as placement_sink,
+        open_hashing_sink(stores, task.generation.index_uri(bucket)) as index_sink,
+        open_hashing_sink(stores, task.generation.placement_uri(bucket)) as placement_sink,
+        pq.ParquetWriter(
+            pa.PythonFile(index_sink, mode="w"),
+            schema,
+            compression="zstd",
+            compression_level=ZSTD_LEVEL,
+            write_page_checksum=True,
+        ) as index,
+        pq.ParquetWriter(pa.PythonFile(placement_sink, mode="w"), PLACEMENT_SCHEMA, compression="zstd") as placement,
     ):
-        hashes = HashingSink(index_sink), HashingSink(placement_sink)
-        with (
-            pq.ParquetWriter(
-                pa.PythonFile(hashes[0], mode="w"),
-                schema,
-                compression="zstd",
-                compression_level=ZSTD_LEVEL,
-                write_page_checksum=True,
-            ) as index,
-            pq.ParquetWriter(pa.PythonFile(hashes[1], mode="w"), PLACEMENT_SCHEMA, compression="zstd") as placement,
-        ):
-            writers = _Writers(index, placement)
-            for placed, table in _read_slices(stores, task.slices):
-                rows += len(table)
-                duplicates += _place_rows(task, placed, table, fates, assigner, totals, writers)
-            writers.flush_index()
-            writers.flush_run()
+        writers = _Writers(index, placement)
+        for placed, table in _read_slices(stores, task.slices):
+            rows += len(table)
+            duplicates += _place_rows(task, placed, table, fates, assigner, totals, writers)
+        writers.flush_index()
+        writers.flush_run()
     if writers.duplicates:
         write_table(stores, duplicates_uri(task.generation, task.bucket_id), pa.concat_tables(writers.duplicates))
     files = [
-        WorkFile(task.generation.index_uri(bucket), bucket.key, hashes[0].stored()),
-        WorkFile(task.generation.placement_uri(bucket), bucket.key, hashes[1].stored()),
+        WorkFile(task.generation.index_uri(bucket), bucket.key, index_sink.stored()),
+        WorkFile(task.generation.placement_uri(bucket), bucket.key, placement_sink.stored()),
     ]
     tombstones = _write_tombstones(stores, task, totals)
     if tombstones is not None:

@@ -20,7 +20,7 @@ from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA
 from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import AccessDenied, NoGrant, TransientStoreError
 from dataset_packaging.imaging.verify import Verdict
-from dataset_packaging.io.parquet import HashingSink, shard_writer, write_table
+from dataset_packaging.io.parquet import open_hashing_sink, shard_writer, write_table
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 from dataset_packaging.packing.decoder import CheckedImage
 from dataset_packaging.packing.fetch import ImageChecker, checker_of
@@ -193,18 +193,17 @@ def _write_shard(task: PackTask, stores: Stores, rows: pa.Table, tally: _Tally) 
     bucket, number = task.shard.bucket, task.shard.number
     layout = Layout(dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
     old = OldShard.open(stores, layout, task.old, task.policy) if task.old is not None else None
-    with stores.open_sink(layout.shard_uri(bucket, number)) as sink:
-        hashing = HashingSink(sink)
-        # Left by an exception, the writer ends its file in the sink, and the sink throws it away.
-        with (
-            shard_writer(pa.PythonFile(hashing, mode="w"), MAIN_SCHEMA, IMAGE_COLUMN) as writer,
-            contextlib.closing(_checked_rows(task, rows, old, checker_of(dataset), tally)) as checked_rows,
-        ):
-            contents = ShardContents(rows, bucket, task.sources, dataset.packing.row_group_bytes, writer)
-            for row, checked in checked_rows:
-                contents.add(row, checked)
-            _require_publishable(task, tally)
-            contents.flush()
+    # Left by an exception, the writer ends its file in the sink, and the sink throws it away.
+    with (
+        open_hashing_sink(stores, layout.shard_uri(bucket, number)) as hashing,
+        shard_writer(pa.PythonFile(hashing, mode="w"), MAIN_SCHEMA, IMAGE_COLUMN) as writer,
+        contextlib.closing(_checked_rows(task, rows, old, checker_of(dataset), tally)) as checked_rows,
+    ):
+        contents = ShardContents(rows, bucket, task.sources, dataset.packing.row_group_bytes, writer)
+        for row, checked in checked_rows:
+            contents.add(row, checked)
+        _require_publishable(task, tally)
+        contents.flush()
     facts = contents.facts()
     receipt = ShardReceipt(
         dataset.name,
