@@ -47,3 +47,15 @@ def mark_running(folder: str) -> int:
     running = len(list(Path(folder).iterdir()))
     mine.unlink()
     return running
+
+
+def tell_task(number: int) -> int:
+    if number == 7:
+        raise NotFound(f"s3://bucket/{number}", "gone")
+    return number
+
+
+def die_of_seven(number: int) -> int:
+    if number == 7:
+        os._exit(1)
+    return number

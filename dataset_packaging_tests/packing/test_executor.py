@@ -99,3 +99,18 @@ def test_leaving_early_cancels_what_is_in_flight(on_ray: RayExecutor, tmp_path: 
     # The slots are free again: a task that needs one ends at once.
     assert [result.require_value() for result in on_ray.map(ray_tasks.double, [21])] == [42]
     assert not any(mark.with_suffix(".late").exists() for mark in marks)
+
+
+def test_small_items_share_a_task_and_each_has_its_own_end(executor: Executor) -> None:
+    """SCALE: a task for every tiny shard would cost more than the shards; one that fails must not fail its group."""
+    results = list(executor.map(ray_tasks.tell_task, range(40), weigh=lambda number: 0.1 if number < 30 else 1.0))
+    assert sorted(result.item for result in results) == list(range(40))
+    failed = {result.item: result.failure.class_name for result in results if result.failure is not None}
+    assert failed == {7: "NotFound"}
+
+
+def test_a_dead_worker_costs_no_other_item_of_its_group(on_ray: RayExecutor) -> None:
+    """RAY-04: the items of a task that died are tried again one by one, and only the culprit is told as dead."""
+    results = on_ray.map(ray_tasks.die_of_seven, range(10), weigh=lambda _: 0.1)
+    kinds = {result.item: result.failure.kind if result.failure else None for result in results}
+    assert kinds == {number: "worker_died" if number == 7 else None for number in range(10)}
