@@ -1,8 +1,8 @@
 """Runs of the packing job inside this process, recorded in the instance that the web UI shows."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import dagster as dg
@@ -91,13 +91,9 @@ class RunRecorder:
         return next((report for report in reversed(self._reports) if isinstance(report, ManifestReport)), None)
 
     def shards(self) -> ShardsReport | None:
-        """Return the reports of the shards step as one; of a bucket that was reported twice, the later one."""
+        """Return the reports of the shards step as one."""
         found = [report for report in self._reports if isinstance(report, ShardsReport)]
-        buckets = {key: bucket for report in found for key, bucket in report.buckets.items()}
-        counts: Counter[str] = Counter()
-        for report in found:
-            counts.update(report.counts)
-        return ShardsReport(buckets, sum(report.seconds for report in found), dict(counts)) if found else None
+        return reduce(ShardsReport.followed_by, found) if found else None
 
     def sidecars(self) -> SidecarsReport | None:
         """Return the reports of the sidecars step as one."""
@@ -114,6 +110,7 @@ def run_packaging(
     progress: Progress | None = None,
     runtime: RuntimeConfig | None = None,
     workers: RayCluster | None = None,
+    assume_due: bool = False,
 ) -> PackagingOutcome:
     """Pack a dataset by its Dagster job, in this process, so that the UI shows it like any other run.
 
@@ -128,6 +125,7 @@ def run_packaging(
         progress: Hears how far it is.
         runtime: Settings of the process; by default those of its environment.
         workers: Where the tasks go; by default as the settings say.
+        assume_due: Make a run without asking first whether anything is to be done.
 
     Raises:
         PackagingError: before anything was run: the YAML, a bucket's name, the manifest or its store is wrong.
@@ -139,7 +137,7 @@ def run_packaging(
     workers = workers or RayCluster.of(runtime or read_runtime())
     recorder = RunRecorder(progress)
     pipeline = Pipeline(dataset, workers.open_executor, recorder, run_id="")
-    if partitions is None and options == RunOptions():
+    if partitions is None and options == RunOptions() and not assume_due:
         up_to_date = pipeline.is_up_to_date()
         if up_to_date is not None:
             return _idle_outcome(dataset, pipeline, up_to_date)

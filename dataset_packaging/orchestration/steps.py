@@ -192,7 +192,7 @@ def _place_moved_rows(
             step.context.log.info("Rows turned out to belong to other buckets: planning them into new shards there.")
             source = read_source_version(step.dataset)
             manifest = step.pipeline.build_manifest(options)
-            report = step.pipeline.pack_buckets(bucket_keys, options)
+            report = report.followed_by(step.pipeline.pack_buckets(bucket_keys, options))
         yield _manifest_materialization(step, manifest, manifest_version(step.code_version, source.digest, options))
     return report
 

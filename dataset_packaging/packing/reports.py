@@ -1,8 +1,9 @@
 """What the pipeline tells its callers: plain frozen records of counts, never images."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from dataset_packaging.core.crops import CropCounts
@@ -194,6 +195,12 @@ class BucketShards:
     seconds: float
     problems: tuple[str, ...]
 
+    def followed_by(self, later: "BucketShards") -> "BucketShards":
+        """Returns how things stand after a later round, with the work of both. Pure."""
+        return replace(
+            later, shards_written=self.shards_written + later.shards_written, seconds=self.seconds + later.seconds
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ShardsReport:
@@ -208,6 +215,12 @@ class ShardsReport:
     buckets: dict[str, BucketShards]
     seconds: float
     counts: dict[str, int]
+
+    def followed_by(self, later: "ShardsReport") -> "ShardsReport":
+        """Returns both reports as one: of a bucket in both, how it stands later and the work of both. Pure."""
+        again = {key: self.buckets[key].followed_by(later.buckets[key]) for key in self.buckets.keys() & later.buckets}
+        counts = Counter(self.counts) + Counter(later.counts)
+        return ShardsReport({**self.buckets, **later.buckets, **again}, self.seconds + later.seconds, dict(counts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,169 @@
+"""What came of packing a dataset, as tables and as a summary. Pure."""
+
+from dataclasses import dataclass
+
+from dataset_packaging.cli.outcome import JsonValue
+from dataset_packaging.cli.tables import (
+    Column,
+    format_bytes,
+    format_count,
+    format_fraction,
+    number_columns,
+    render_table,
+)
+from dataset_packaging.config import DatasetConfig
+from dataset_packaging.core.ledger import Ledger, LedgerLine
+from dataset_packaging.packing.reports import BucketShards, ManifestReport, ShardsReport, SidecarsReport
+
+_CHECKS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFailure:
+    """A check that failed; `bucket` is None for one of the whole dataset."""
+
+    check: str
+    bucket: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackResult:
+    """What came of packing a dataset.
+
+    Attributes:
+        idle: Whether there was nothing to do, so that no run was made.
+        message: Why the run failed, or that there was nothing to do; None where there is nothing to say.
+        run_ids: Of the runs that were made.
+        ledger: Every row's fate; None where it could not be read.
+        manifest: Report of the step; None where it did not get to its end, as with the next two.
+        shards: Report of the step.
+        sidecars: Report of the step.
+        failed_checks: In the order in which they were evaluated.
+    """
+
+    idle: bool
+    message: str | None
+    run_ids: tuple[str, ...]
+    ledger: Ledger | None
+    manifest: ManifestReport | None
+    shards: ShardsReport | None
+    sidecars: SidecarsReport | None
+    failed_checks: tuple[CheckFailure, ...]
+
+
+def render_result(dataset: DatasetConfig, result: PackResult) -> str:
+    """Write what came of a run, or that there was nothing to do; pure."""
+    checks = _render_checks(result.failed_checks)
+    if result.idle:
+        return f"{result.message}\n{checks}"
+    sections = [checks]
+    if result.ledger is not None:
+        shards = result.shards.buckets if result.shards else {}
+        sections = [_render_buckets(result.ledger, shards), _render_rejects(result.ledger), checks]
+    sections.append(_render_end(dataset, result))
+    return "\n".join(section for section in sections if section)
+
+
+def _render_buckets(ledger: Ledger, shards: dict[str, BucketShards]) -> str:
+    rows = [_bucket_row(line.bucket, line, shards.get(line.bucket)) for line in ledger.lines]
+    totals = _bucket_row("all", ledger.total, None, tuple(shards.values()))
+    columns = (
+        Column("bucket"),
+        *number_columns("rows", "packed", "rejected", "duplicate", "pending", "shards", "written", "bytes"),
+    )
+    return render_table(columns, rows, footer=totals if rows else ())
+
+
+def _bucket_row(
+    name: str, line: LedgerLine, shards: BucketShards | None, more: tuple[BucketShards, ...] = ()
+) -> tuple[str, ...]:
+    counted = (shards,) if shards else more
+    return (
+        name,
+        format_count(line.rows),
+        format_count(line.packed),
+        format_count(line.rejected_rows),
+        format_count(line.duplicates),
+        format_count(line.pending),
+        format_count(sum(bucket.shards for bucket in counted)),
+        format_count(sum(bucket.shards_written for bucket in counted)),
+        format_bytes(sum(bucket.bytes for bucket in counted)),
+    )
+
+
+def _render_rejects(ledger: Ledger) -> str:
+    total = ledger.total
+    rows = [
+        (reason, format_count(count), format_fraction(count, total.rows))
+        for reason, count in sorted(total.rejected.items(), key=lambda item: -item[1])
+    ]
+    return render_table((Column("rejected for"), *number_columns("rows", "of all rows")), rows)
+
+
+def _render_checks(checks: tuple[CheckFailure, ...]) -> str:
+    rows = [(check.check, check.bucket or "", check.detail) for check in checks[:_CHECKS_SHOWN]]
+    table = render_table((Column("failed check"), Column("bucket"), Column("finding")), rows)
+    hidden = len(checks) - len(rows)
+    return table + (f"and {hidden} more failed checks\n" if hidden else "")
+
+
+def _render_end(dataset: DatasetConfig, result: PackResult) -> str:
+    lines = []
+    if result.shards is not None:
+        size_bytes = sum(bucket.bytes for bucket in result.shards.buckets.values())
+        planned = result.manifest.buckets.values() if result.manifest else ()
+        told = f", the plan said {format_bytes(sum(plan.estimated_bytes for plan in planned))}" if planned else ""
+        lines.append(f"shards: {dataset.output_prefix} ({format_bytes(size_bytes)} of images{told})")
+        lines.append(f"sidecars: {dataset.sidecar_prefix}")
+    lines.append("lineage, checks and history: dataset-packaging ui")
+    return "\n".join(lines) + "\n"
+
+
+def summarize_result(dataset: DatasetConfig, result: PackResult) -> dict[str, JsonValue]:
+    """Say the same to machines; pure."""
+    total = result.ledger.total if result.ledger else None
+    shards = list(result.shards.buckets.values()) if result.shards else None
+    sidecars = list(result.sidecars.buckets.values()) if result.sidecars else None
+    lines = {line.bucket: line for line in result.ledger.lines} if result.ledger else {}
+    return {
+        "dataset": dataset.name,
+        "up_to_date": result.idle,
+        "message": result.message,
+        "run_ids": [*result.run_ids],
+        "generation": result.manifest.generation if result.manifest else None,
+        "rows": total.rows if total else None,
+        "packed": total.packed if total else None,
+        "rejected": {**total.rejected} if total else None,
+        "duplicates": total.duplicates if total else None,
+        "pending": total.pending if total else None,
+        "rejected_fraction": result.ledger.rejected_fraction if result.ledger else None,
+        "shards": sum(bucket.shards for bucket in shards) if shards is not None else None,
+        "shards_written": sum(bucket.shards_written for bucket in shards) if shards is not None else 0,
+        "sidecars_written": sum(bucket.shards_written for bucket in sidecars) if sidecars is not None else 0,
+        "bytes": sum(bucket.bytes for bucket in shards) if shards is not None else None,
+        "buckets": {
+            key: _summarize_bucket(line, result.shards.buckets.get(key) if result.shards else None)
+            for key, line in lines.items()
+        },
+        "failed_checks": [
+            {"check": check.check, "bucket": check.bucket, "detail": check.detail} for check in result.failed_checks
+        ],
+        "requests": {**result.shards.counts} if result.shards else {},
+        "output_prefix": dataset.output_prefix,
+        "sidecar_prefix": dataset.sidecar_prefix,
+        "work_prefix": dataset.work_prefix,
+    }
+
+
+def _summarize_bucket(line: LedgerLine, shards: BucketShards | None) -> JsonValue:
+    return {
+        "rows": line.rows,
+        "packed": line.packed,
+        "rejected": {**line.rejected},
+        "duplicates": line.duplicates,
+        "pending": line.pending,
+        "shards": shards.shards if shards else None,
+        "shards_written": shards.shards_written if shards else 0,
+        "bytes": shards.bytes if shards else None,
+    }
