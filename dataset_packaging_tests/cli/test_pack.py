@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,20 @@ def test_packing_again_does_nothing_and_says_so(packed: Packed):
     assert _shards(packed.folder) == before
     assert packed.run("pack", "photos.yaml", "--json").json["run_ids"] == []
     assert time.monotonic() - started_s < 60
+
+
+def test_what_is_up_to_date_needs_neither_ray_nor_dagster(packed: Packed):
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", *COMMAND[1:], "pack", "photos.yaml"],
+        cwd=packed.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    roots = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in loaded.stderr.splitlines()}
+    assert "pyarrow" in roots
+    assert {"ray", "dagster", "boto3"} & roots == set()
 
 
 def test_the_plan_says_what_is_kept(packed: Packed):
