@@ -25,8 +25,9 @@ def test_exit_codes_tell_configuration_from_infrastructure() -> None:
     assert {c.__name__: c.exit_code for c in _all_error_classes(errors.PackagingError)} == {
         "PackagingError": 3, "ConfigError": 2, "ManifestError": 2, "PlanConflict": 2, "LeaseHeld": 3, "WorkerFailed": 3,
         "StoreError": 3, "TransientStoreError": 3, "PermanentStoreError": 3, "NotFound": 3, "AccessDenied": 3,
-        "Archived": 3, "UnsupportedKey": 3, "PreconditionFailed": 3, "NoGrant": 3, "ObjectTooLarge": 3, "DecoderStuck": 3,
-        "IndexDamaged": 3, "ObjectDamaged": 3, "ReferenceUnusable": 3, "MergeSourceUnusable": 2, "MergeConflict": 1,
+        "Archived": 3, "UnsupportedKey": 3, "PreconditionFailed": 3, "NoGrant": 3, "ObjectTooLarge": 3,
+        "DecoderStuck": 3, "IndexDamaged": 3, "ObjectDamaged": 3, "ReferenceUnusable": 3, "MergeSourceUnusable": 2,
+        "MergeConflict": 1,
     }  # fmt: skip
 
 

@@ -409,7 +409,9 @@ def test_what_a_killed_worker_uploaded_is_swept(
     )
     for folder in ("out", "out-other"):
         uri = f"s3://{s3_bucket}/{folder}/shard"
-        subprocess.run([sys.executable, "-c", program, s3_server.endpoint, uri], check=True, timeout=60)
+        command = [sys.executable, "-c", program, s3_server.endpoint, uri]
+        killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert killed.returncode == 0, killed.stderr
     assert uploads_in(s3_server, s3_bucket) == 2
     stores = Stores(storage(s3_config(s3_server), f"s3://{s3_bucket}/out"))
     assert stores.abort_uploads(f"s3://{s3_bucket}/out") == 1
