@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.layout import Layout
-from dataset_packaging.errors import PackagingError
+from dataset_packaging.errors import ConfigError
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import Executor
 from dataset_packaging.packing.generation import Published, Tombstones, read_current, read_tombstones
@@ -98,10 +98,10 @@ class Run:
         return self._tombstones[1]
 
     def require_current(self) -> Published:
-        """Returns the published generation. Raises PackagingError where the manifest step has not run yet."""
+        """Returns the published generation. Raises ConfigError where the manifest step has not run yet."""
         current = read_current(self.stores, self.layout)
         if current is None:
-            raise PackagingError(
+            raise ConfigError(
                 f"{self.dataset.name} has no plan yet ({self.layout.current_uri} is missing): "
                 "materialise its manifest first, or run `dataset-packaging pack`"
             )
