@@ -66,30 +66,27 @@ def render_result(dataset: DatasetConfig, result: PackResult) -> str:
 
 
 def _render_buckets(ledger: Ledger, shards: dict[str, BucketShards]) -> str:
-    rows = [_bucket_row(line.bucket, line, shards.get(line.bucket)) for line in ledger.lines]
-    totals = _bucket_row("all", ledger.total, None, tuple(shards.values()))
-    columns = (
-        Column("bucket"),
-        *number_columns("rows", "packed", "rejected", "duplicate", "pending", "shards", "written", "bytes"),
-    )
+    lines = [*((line, [shards[line.bucket]] if line.bucket in shards else []) for line in ledger.lines)]
+    total = ledger.total
+    fates = {"rows": True, "packed": True, "rejected": total.rejected_rows, "duplicate": total.duplicates,
+             "pending": total.pending}  # fmt: skip
+    shown = [fate for fate, count in fates.items() if count]
+    columns = (Column("bucket"), *number_columns(*shown, "shards", "written", "bytes"))
+    rows = [_bucket_row(line.bucket, line, counted, shown) for line, counted in lines]
+    totals = _bucket_row("all", total, list(shards.values()), shown)
     return render_table(columns, rows, footer=totals if rows else ())
 
 
-def _bucket_row(
-    name: str, line: LedgerLine, shards: BucketShards | None, more: tuple[BucketShards, ...] = ()
-) -> tuple[str, ...]:
-    counted = (shards,) if shards else more
-    return (
+def _bucket_row(name: str, line: LedgerLine, shards: list[BucketShards], shown: list[str]) -> list[str]:
+    fates = {"rows": line.rows, "packed": line.packed, "rejected": line.rejected_rows, "duplicate": line.duplicates,
+             "pending": line.pending}  # fmt: skip
+    return [
         name,
-        format_count(line.rows),
-        format_count(line.packed),
-        format_count(line.rejected_rows),
-        format_count(line.duplicates),
-        format_count(line.pending),
-        format_count(sum(bucket.shards for bucket in counted)),
-        format_count(sum(bucket.shards_written for bucket in counted)),
-        format_bytes(sum(bucket.bytes for bucket in counted)),
-    )
+        *(format_count(fates[fate]) for fate in shown),
+        format_count(sum(bucket.shards for bucket in shards)),
+        format_count(sum(bucket.shards_written for bucket in shards)),
+        format_bytes(sum(bucket.bytes for bucket in shards)),
+    ]
 
 
 def _render_rejects(ledger: Ledger) -> str:

@@ -8,6 +8,9 @@ from dataset_packaging.core.uris import absolute_uri
 from dataset_packaging.errors import ConfigError
 from dataset_packaging.io.store import StorageConfig, Stores
 
+_RETRIES = 4
+"""Fewer than a run has: somebody waits, and a wrong address never answers."""
+
 
 def require_uri(text: str) -> str:
     """Make a URI or path of the command line absolute, relative paths against the working folder.
@@ -31,7 +34,11 @@ def read_s3_options(args: argparse.Namespace) -> S3Config:
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         raise ConfigError(f"--s3-endpoint: expected http://… or https://…, got {endpoint!r}")
     return S3Config(
-        endpoint=endpoint, region=args.s3_region, profile=args.s3_profile, anonymous=bool(args.s3_anonymous)
+        endpoint=endpoint,
+        region=args.s3_region,
+        profile=args.s3_profile,
+        anonymous=bool(args.s3_anonymous),
+        max_retries=_RETRIES,
     )
 
 

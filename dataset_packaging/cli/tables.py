@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 WIDTH_COLUMNS = 100
-_PADDING_COLUMNS = 3  # one space on both sides of a cell, one between
+_PADDING_COLUMNS = 2  # between two cells
 _NARROWEST_COLUMNS = 8
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -47,7 +47,7 @@ def render_table(
     if not rows and not footer:
         return ""
     cells = [[printable(cell) for cell in row] for row in rows]
-    table = Table(box=SIMPLE_HEAD, show_footer=bool(footer), pad_edge=False, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, show_footer=bool(footer), pad_edge=False, padding=(0, 1, 0, 0))
     widths = _column_widths(columns, [*cells, list(footer)] if footer else cells)
     for index, column in enumerate(columns):
         table.add_column(
