@@ -121,6 +121,15 @@ class Layout:
         """Returns the URIs of one sorted merge source."""
         return MergeLayout(f"{self.work_prefix}/merges/{fingerprint}")
 
+    @property
+    def handoff_prefix(self) -> str:
+        """The folder of the handoff; ends in a slash."""
+        return f"{self.work_prefix}/handoff/"
+
+    def handoff_uri(self, name: str) -> str:
+        """Returns a file of the handoff."""
+        return f"{self.handoff_prefix}{name}"
+
     def generation(self, number: int) -> "GenerationLayout":
         """Returns the URIs of generation `number` (1-based)."""
         return GenerationLayout(f"{self.work_prefix}/generation-{number:06d}")

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import BUCKETS, Bucket
@@ -17,6 +19,8 @@ from dataset_packaging.core.invariants import (
 from dataset_packaging.core.ledger import RETRIED_REASONS, Ledger
 from dataset_packaging.io.jsonl import expand_sources
 from dataset_packaging.packing.executor import Executor
+from dataset_packaging.packing.handoff import read_handoff, write_handoff
+from dataset_packaging.packing.hub_export import HubReport, export_hub
 from dataset_packaging.packing.ledger_step import (
     derive_files,
     iter_rejects,
@@ -31,6 +35,7 @@ from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import (
+    HandoffReport,
     ManifestReport,
     Progress,
     RetryReport,
@@ -152,6 +157,18 @@ class Pipeline:
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Checks everything that landed; see `verify_step.verify_dataset`."""
         return verify_dataset(self._run, deep=deep)
+
+    def write_handoff(self, *, deep: bool = False) -> HandoffReport:
+        """Verifies everything and, where nothing is found, writes the handoff; see `handoff.write_handoff`."""
+        return write_handoff(self._run, deep=deep)
+
+    def read_handoff(self) -> dict[str, Any] | None:
+        """Returns what was handed off, or None where nothing is or the dataset has changed since."""
+        return read_handoff(self._run)
+
+    def export_hub(self, folder: Path) -> HubReport:
+        """Lays the dataset out as a repository of the Hugging Face Hub; see `hub_export.export_hub`."""
+        return export_hub(self._run, folder)
 
     def is_up_to_date(self, options: RunOptions = RunOptions()) -> str | None:  # noqa: B008
         """Returns a sentence that says so where a run would do nothing, else None. Starts no executor."""

@@ -305,6 +305,29 @@ class RetryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffReport:
+    """The handoff step.
+
+    Attributes:
+        findings: why there is no handoff; empty where there is one.
+        unchanged: whether it stood already.
+        prefix: where it stands.
+        files: URIs of what it consists of.
+        shards: that were verified.
+        rows: that were verified.
+        seconds: of the step.
+    """
+
+    findings: tuple[Finding, ...]
+    unchanged: bool
+    prefix: str
+    files: tuple[str, ...]
+    shards: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What was looked at, and what is wrong with it."""
 

@@ -13,8 +13,8 @@ from dataset_packaging.config import S3Config
 from dataset_packaging.core.schema import IMAGE_COLUMN
 from dataset_packaging.core.uris import absolute_uri
 from dataset_packaging.errors import ConfigError
+from dataset_packaging.io.block_index import BlockIndex, load_block_index, read_block_index
 from dataset_packaging.io.store import StorageConfig, Stores
-from dataset_packaging.reading.block_index import BlockIndex, load_block_index, read_block_index
 from dataset_packaging.reading.blocks import BlockReader
 from dataset_packaging.reading.epoch_plan import MIX, BucketBlocks, BucketReport, EpochPlan, ReadSettings, RunRows
 

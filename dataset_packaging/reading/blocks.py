@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN
 from dataset_packaging.errors import IndexDamaged, NotFound
+from dataset_packaging.io.block_index import BlockIndex
 from dataset_packaging.io.store import Stores
-from dataset_packaging.reading.block_index import BlockIndex
 
 _FOOTERS_KEPT = 256
 _SIDECARS_KEPT = 16

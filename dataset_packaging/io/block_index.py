@@ -87,9 +87,9 @@ def read_block_index(stores: Stores, prefix: str) -> BlockIndex:
     return BlockIndex(prefix, pa.Table.from_pylist(groups, schema=BLOCK_INDEX_SCHEMA))
 
 
-def write_block_index(stores: Stores, uri: str, index: BlockIndex) -> ObjectInfo:
+def write_block_index(stores: Stores, uri: str, index: BlockIndex) -> None:
     """Write an index as one Parquet file."""
-    return write_table(stores, uri, index.table)
+    write_table(stores, uri, index.table)
 
 
 def load_block_index(stores: Stores, uri: str, prefix: str) -> BlockIndex:
