@@ -62,6 +62,12 @@ class MergeConflict(PackagingError):
     exit_code = 1
 
 
+class NotHandedOff(PackagingError):
+    """The dataset has findings, so that nobody shall get it yet."""
+
+    exit_code = 1
+
+
 class ReferenceUnusable(PackagingError):
     """The sidecar family or schema file that a dataset must match cannot be read; nothing was compared."""
 

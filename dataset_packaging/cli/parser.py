@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_rejects(commands)
     _add_inspect(commands)
     _add_schema(commands)
+    _add_export(commands)
     _add_ui(commands)
     return parser
 
@@ -189,6 +190,15 @@ def _add_schema(commands: "_Commands[_Parser]") -> None:
             "--dataset", metavar="DATASET.yaml", help="reach S3 as this dataset does (identities, Access Grants)"
         )
         _add_storage_options(action)
+
+
+def _add_export(commands: "_Commands[_Parser]") -> None:
+    parser = _add_command(commands, "export", "lay a packed dataset out for another tool")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    hub = _add_command(actions, "hf", "verify it and lay it out as a repository of the Hugging Face Hub, with its card")
+    _add_dataset(hub)
+    hub.add_argument("folder", metavar="DIR", help="folder of the repository; what stands there already is kept")
+    _add_execution_options(hub)
 
 
 def _add_ui(commands: "_Commands[_Parser]") -> None:

@@ -14,7 +14,7 @@ from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import shard_name
 from dataset_packaging.core.receipts import StoredObject
 from dataset_packaging.core.schema import MAIN_SCHEMA, sidecar_schema
-from dataset_packaging.errors import ConfigError, NotFound, PackagingError
+from dataset_packaging.errors import ConfigError, NotFound, NotHandedOff, PackagingError
 from dataset_packaging.packing.dataset_card import CardFacts, hub_features, write_card
 from dataset_packaging.packing.handoff import describe_landed, read_landed, summarize_landed
 from dataset_packaging.packing.reports import StageClock
@@ -55,12 +55,12 @@ class HubReport:
 def export_hub(run: Run, folder: Path) -> HubReport:
     """Verifies a dataset and lays it out below `folder`; shards that stand there already are kept.
 
-    Each file appears whole or not at all; the card is written last. Raises PackagingError where the dataset has
+    Each file appears whole or not at all; the card is written last. Raises NotHandedOff where the dataset has
     findings, ConfigError where the folder cannot be written or holds something else.
     """
     verified = verify_dataset(run, deep=False)
     if verified.findings:
-        raise PackagingError(
+        raise NotHandedOff(
             f"{run.dataset.name} is not handed off: {len(verified.findings)} findings, the first one: "
             f"{verified.findings[0]}; see `dataset-packaging verify`"
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dataset_packaging.errors import ConfigError, PackagingError
+from dataset_packaging.errors import ConfigError, NotHandedOff
 from dataset_packaging.packing.hub_export import HubReport
 from dataset_packaging_tests.small_dataset import (
     SIZES,
@@ -74,7 +74,7 @@ def test_a_second_export_copies_what_has_changed(folder: Path) -> None:
 
 def test_a_dataset_with_findings_is_not_exported(folder: Path) -> None:
     rewrite(sidecar_paths(folder)[0], lambda table: table.slice(1))
-    with pytest.raises(PackagingError, match=r"small is not handed off: \d+ findings"):
+    with pytest.raises(NotHandedOff, match=r"small is not handed off: \d+ findings"):
         export(folder)
     assert not (folder / "hub").exists()
 
