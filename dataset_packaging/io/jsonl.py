@@ -169,25 +169,37 @@ class BlockReader:
             # The line that is under way at the start belongs to the block before.
             stream.seek(block.start - 1)
             position = block.start - 1 + _skip_line(stream)
-        while block.compression != "none" or position < block.end:
-            line, size = _read_line(stream)
-            if not size:
+        for line, size in _split_lines(stream):
+            if block.compression == "none" and position >= block.end:
                 return
             self.line_count += 1
             if position == 0 and line.startswith(_BOM):
                 line = line[len(_BOM) :]
             position += size
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            line = line.removesuffix(b"\r")
             if line and not line.isspace():
                 yield self.line_count, line
 
 
-def _read_line(stream: BinaryIO) -> tuple[bytes, int]:
-    """Returns a line of at most MAX_LINE_BYTES with its end, and how many bytes the whole of it takes."""
-    line = stream.readline(MAX_LINE_BYTES)
-    if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
-        return line, len(line)
-    return line, len(line) + _skip_line(stream)
+def _split_lines(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yields each line without its line feed, cut at MAX_LINE_BYTES, and how many bytes the whole of it takes."""
+    begun, passed_over = bytearray(), 0
+    while data := stream.read(_READ_BYTES):
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if begun:
+                begun += line
+                passed_over += max(0, len(begun) - MAX_LINE_BYTES)
+                del begun[MAX_LINE_BYTES:]
+                line, begun = bytes(begun), bytearray()
+            yield line, len(line) + passed_over + 1
+            passed_over = 0
+        begun += rest
+        if len(begun) > MAX_LINE_BYTES:
+            passed_over += len(begun) - MAX_LINE_BYTES
+            del begun[MAX_LINE_BYTES:]
+    if begun:
+        yield bytes(begun), len(begun) + passed_over
 
 
 def _skip_line(stream: BinaryIO) -> int:

@@ -231,7 +231,9 @@ class GenerationBuilder:
             for part in report.parts:
                 uri = self._target.slices_uri(part.block, part.part)
                 for cut in part.slices:
-                    slices[cut.bucket_id].append(PlacedSlice(ordinal, uri, cut.offset, cut.size_bytes, line_base))
+                    slices[cut.bucket_id].append(
+                        PlacedSlice(ordinal, uri, cut.offset, cut.size_bytes, cut.stream_bytes, line_base)
+                    )
                 ordinal += 1
         ancestor = request.ancestor
         prior_shards: Counter[int] = Counter()

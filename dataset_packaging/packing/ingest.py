@@ -35,6 +35,9 @@ from dataset_packaging.packing.probe import PendingRow, ProbeCache, probe_sizes
 PART_BYTES = 24 << 20
 """Lines that are mapped at once; their Python objects take about six times as much."""
 
+SLICE_CODEC = "lz4"
+"""Slices are read once and dropped: half of zstd's time."""
+
 KEYS_ROW_GROUP_ROWS = 4096
 """Small, so that a hash range of the keys can be read without the rest."""
 
@@ -69,11 +72,15 @@ class IngestTask:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows of one bucket within a part: bytes `[offset, offset + size_bytes)` of its file, one Arrow stream."""
+    """The rows of one bucket within a part: bytes `[offset, offset + size_bytes)` of its file.
+
+    They are one Arrow stream of `stream_bytes`, compressed as a whole: buffer by buffer takes three times as long.
+    """
 
     bucket_id: int
     offset: int
     size_bytes: int
+    stream_bytes: int
     rows: int
 
 
@@ -310,18 +317,20 @@ def _write_slices(
     bucket: npt.NDArray[np.uint8],
 ) -> tuple[Slice, ...]:
     bounds = np.searchsorted(bucket, np.arange(len(BUCKETS) + 1))
+    by_bucket = table.take(order).combine_chunks()
     sink = io.BytesIO()
     slices: list[Slice] = []
-    options = pa.ipc.IpcWriteOptions(compression="lz4")  # read once and dropped: half of zstd's time
     for bucket_id in range(len(BUCKETS)):
         start, end = int(bounds[bucket_id]), int(bounds[bucket_id + 1])
         if start == end:
             continue
         offset = sink.tell()
-        rows = table.take(order[start:end]).combine_chunks()
-        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-            writer.write_table(rows)
-        slices.append(Slice(bucket_id, offset, sink.tell() - offset, end - start))
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(by_bucket.slice(start, end - start))
+        data = stream.getvalue()
+        sink.write(pa.compress(data, SLICE_CODEC))
+        slices.append(Slice(bucket_id, offset, sink.tell() - offset, data.size, end - start))
     if slices:
         stores.put(task.generation.slices_uri(task.ordinal, number), sink.getbuffer())
     return tuple(slices)

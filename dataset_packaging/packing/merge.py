@@ -32,6 +32,7 @@ from dataset_packaging.packing.index_schema import (
     TOMBSTONES_SCHEMA,
     index_schema,
 )
+from dataset_packaging.packing.ingest import SLICE_CODEC
 
 DUPLICATE_DETAIL = "another row of the manifest has the same image_key and stays"
 
@@ -49,6 +50,7 @@ class PlacedSlice:
         uri: file of the part's slices.
         offset: where the slice starts in the file.
         size_bytes: of the slice.
+        stream_bytes: of the Arrow stream that it holds compressed.
         line_base: physical lines of the same file before the block: added to the block's own line numbers.
     """
 
@@ -56,6 +58,7 @@ class PlacedSlice:
     uri: str
     offset: int
     size_bytes: int
+    stream_bytes: int
     line_base: int
 
 
@@ -178,7 +181,8 @@ def duplicates_uri(generation: GenerationLayout, bucket_id: int) -> str:
 def _read_slices(stores: Stores, slices: tuple[PlacedSlice, ...]) -> Iterator[tuple[PlacedSlice, pa.Table]]:
     for placed in slices:
         data = stores.get_range(placed.uri, placed.offset, placed.size_bytes)
-        yield placed, pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        stream = pa.decompress(pa.py_buffer(data), placed.stream_bytes, SLICE_CODEC)
+        yield placed, pa.ipc.open_stream(stream).read_all()
 
 
 def _place_rows(
