@@ -12,6 +12,11 @@ from dataset_packaging_tests.servers.seaweedfs import SeaweedServer
 _BUCKET_NUMBERS = itertools.count()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options that make slow tests slower and more thorough."""
+    parser.addoption("--kill-images", type=int, default=160, help="images of the run that is killed at random moments")
+
+
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
     """A real S3 server (SeaweedFS), one for the whole test session."""
