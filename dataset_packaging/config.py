@@ -349,6 +349,8 @@ class RuntimeConfig(Model):
     """Memory of the local Ray; by default what the container has."""
     ray_object_store_bytes: Positive | None = None
     """Shared memory of the local Ray."""
+    ray_wait_s: Positive = 600
+    """How long a run waits for a worker of a cluster that has none; an autoscaler needs minutes."""
 
 
 def set_ray_environment() -> None:
@@ -356,18 +358,22 @@ def set_ray_environment() -> None:
 
     Ray 2.60 writes a token at its first local start and then wants it from every later cluster; without deduplication
     every line of every worker reaches the log. Workers inherit the rest: with a heap per thread, as glibc has it, the
-    threads that fetch would hold on to a third more memory than they use.
+    threads that fetch would hold on to a third more memory than they use. A driver that is cut off from its head must
+    live to say so: by itself Ray ends its process after 60 s, with exit code 1, or starts a cluster of its own in place
+    of the lost one.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 
 def read_runtime(environ: Mapping[str, str] | None = None) -> RuntimeConfig:
     """Return the settings that an environment names, the process's own unless `environ` is given.
 
     Variables: DAGSTER_HOME (default ~/.dataset_packaging/dagster), DATASETS_DIR (default examples), RAY_ADDRESS
-    (default local), and DATASET_PACKAGING_ with RAY_CPUS, RAY_MEMORY_BYTES, RAY_OBJECT_STORE_BYTES.
+    (default local), and DATASET_PACKAGING_ with RAY_CPUS, RAY_MEMORY_BYTES, RAY_OBJECT_STORE_BYTES, RAY_WAIT_S.
 
     Raises:
         ConfigError: a number is none.
@@ -381,6 +387,7 @@ def read_runtime(environ: Mapping[str, str] | None = None) -> RuntimeConfig:
         ray_cpus=_read_positive(environ, "DATASET_PACKAGING_RAY_CPUS"),
         ray_memory_bytes=_read_positive(environ, "DATASET_PACKAGING_RAY_MEMORY_BYTES"),
         ray_object_store_bytes=_read_positive(environ, "DATASET_PACKAGING_RAY_OBJECT_STORE_BYTES"),
+        ray_wait_s=_read_positive(environ, "DATASET_PACKAGING_RAY_WAIT_S") or 600,
     )
 
 

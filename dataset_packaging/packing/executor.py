@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dataset_packaging.config import RuntimeConfig, set_ray_environment
 from dataset_packaging.errors import DecoderStuck, PackagingError, WorkerFailed
+from dataset_packaging.packing.cluster_watch import ClusterWatch, Head
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -125,8 +126,11 @@ def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | No
         return None, TaskFailure("out_of_memory", type(error).__name__, str(error), traceback.format_exc())
     except Exception as error:
         own = error if isinstance(error, PackagingError) else None
-        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        return None, TaskFailure("raised", type(error).__name__, message, traceback.format_exc(), own)
+        return None, TaskFailure("raised", type(error).__name__, _first_line(error), traceback.format_exc(), own)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def _run_group(function: Callable[[Item], Value], items: Sequence[Item]) -> "list[_End[Value]]":
@@ -219,22 +223,36 @@ class RayExecutor:
     """Runs tasks on Ray: a private local cluster, or one that is joined by its address.
 
     Made by `ray_executor`, which owns the connection.
+
+    Args:
+        ray: the module, connected.
+        watch: of the cluster that it is connected to.
+        can_grow: whether nodes may join while it is used.
     """
 
-    def __init__(self, ray: Any, slots: int, worker_memory_bytes: int) -> None:
+    def __init__(self, ray: Any, watch: ClusterWatch, *, can_grow: bool = False) -> None:
         self._ray = ray
-        self._slots = slots
-        self._worker_memory_bytes = worker_memory_bytes
+        self._watch = watch
+        self._can_grow = can_grow
 
     @property
     def slots(self) -> int:
-        """CPUs of the cluster, at least 1."""
-        return self._slots
+        """CPUs of the cluster as they were seen last, at least 1."""
+        return max(1, self._watch.cpus)
 
     @property
     def worker_memory_bytes(self) -> int:
         """A worker's share of the cluster's memory, at least SMALLEST_WORKER_BYTES."""
-        return self._worker_memory_bytes
+        return max(SMALLEST_WORKER_BYTES, self._watch.memory_bytes // self.slots)
+
+    @property
+    def _in_flight(self) -> int:
+        """One task more than slots, so that none waits for the driver.
+
+        Where nodes may join it is twice the slots: what waits is the demand that an autoscaler answers with nodes, and
+        each of its answers doubles it.
+        """
+        return 2 * self.slots if self._can_grow else self.slots + 1
 
     def map(
         self,
@@ -244,19 +262,19 @@ class RayExecutor:
         max_in_flight: int | None = None,
         weigh: Callable[[Item], float] | None = None,
     ) -> Iterator[TaskResult[Item, Value]]:
-        """See `Executor.map`; by default one task more than slots is in flight: no slot waits for the driver.
+        """See `Executor.map`; by default a few tasks more than slots are in flight.
 
         Where the process of several items dies, each of them is tried again in a task of its own: a death is the fault
-        of one of them.
+        of one of them. Raises WorkerFailed where the head of the cluster is lost, or no worker is left and none comes.
         """
+        self._watch.head.require()
         remote = self._ray.remote(num_cpus=1, max_retries=0)(_run_in_worker).options(name=function.__name__)
-        limit = max_in_flight or self._slots + 1
         waiting = _grouped(items, weigh)
         alone: deque[Item] = deque()
         live: dict[Any, tuple[Item, ...]] = {}
         try:
             while True:
-                while len(live) < limit:
+                while len(live) < (max_in_flight or self._in_flight):
                     group = (alone.popleft(),) if alone else next(waiting, ())
                     if not group:
                         break
@@ -278,6 +296,12 @@ class RayExecutor:
     def _wait(self, references: list[Any]) -> list[Any]:
         try:
             ready: list[Any] = self._ray.wait(references, timeout=_POLL_S)[0]
+            self._watch.look()
+        except ConnectionError as error:
+            raise WorkerFailed(
+                f"the connection to the Ray cluster is lost ({_first_line(error)}); what is finished is kept: "
+                "run again when its head is back"
+            ) from error
         except SystemError as error:
             # An interruption of the run that arrives inside Ray's C code surfaces as SystemError.
             if error.__cause__ is not None:
@@ -296,18 +320,22 @@ class RayExecutor:
             cause: Exception = error
         except (exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.OwnerDiedError) as error:
             kind, cause = "node_lost", error
+        except exceptions.RayTaskError as error:
+            # Not of the task's function, which raises nothing: the worker could not load or unpack it.
+            last_line = str(error).strip().rpartition("\n")[2]
+            return TaskFailure("raised", type(error).__name__, last_line, str(error))
         except exceptions.RayError as error:
             kind, cause = "worker_died", error
-        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else ""
-        return TaskFailure(kind, type(cause).__name__, first_line)
+        return TaskFailure(kind, type(cause).__name__, _first_line(cause))
 
     def _cancel(self, live: dict[Any, Any]) -> None:
         for reference in live:
             with contextlib.suppress(Exception):
                 self._ray.cancel(reference, force=True)
-        if live:
-            deadline = time.monotonic() + 3
-            pending = list(live)
+        deadline = time.monotonic() + 3
+        pending = list(live)
+        # Of a cluster that is lost nothing can be cancelled, nor waited for: what lost it must stay the error.
+        with contextlib.suppress(Exception):
             while pending and time.monotonic() < deadline:
                 _, pending = self._ray.wait(pending, num_returns=len(pending), timeout=_POLL_S)
 
@@ -350,15 +378,19 @@ def ray_executor(runtime: RuntimeConfig) -> Iterator[RayExecutor]:
             "_memory": runtime.ray_memory_bytes or available_memory_bytes(),
             "include_dashboard": False,
         }
+    if ":" in runtime.ray_address:
+        Head(runtime.ray_address).require()
     try:
         ray.init(address=runtime.ray_address, log_to_driver=True, logging_level="ERROR", **options)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         hint = "is there room in /tmp and /dev/shm?" if local else "is the head node up, and RAY_ADDRESS right?"
-        message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        message = _first_line(error) or type(error).__name__
         raise WorkerFailed(f"Ray at {runtime.ray_address!r} cannot be used: {message}; {hint}") from error
     try:
-        resources = ray.cluster_resources()
-        slots = max(1, int(resources.get("CPU", 1)))
-        yield RayExecutor(ray, slots, max(SMALLEST_WORKER_BYTES, int(resources.get("memory", 0)) // slots))
+        through_client = runtime.ray_address.startswith("ray://")
+        address = runtime.ray_address if through_client else ray.get_runtime_context().gcs_address
+        yield RayExecutor(
+            ray, ClusterWatch(Head(address), ray.cluster_resources, runtime.ray_wait_s), can_grow=not local
+        )
     finally:
         ray.shutdown()

@@ -1,0 +1,109 @@
+"""Notices what Ray keeps to itself: a head that is gone, a cluster without workers. Knows nothing of Ray."""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from dataset_packaging.errors import WorkerFailed
+
+CHECK_S = 2.0
+"""A look is taken at most so often."""
+
+CONNECT_TIMEOUT_S = 2.0
+
+HEAD_PATIENCE_S = 20.0
+"""How long the head may be away: a busy one answers later, a dead one never does."""
+
+
+class Head:
+    """The node that a cluster cannot live without.
+
+    Args:
+        address: host:port, with or without a scheme.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.address = address
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        self._place = (host.strip("[]"), int(port))
+        self._clock = clock
+        self._seen_s = clock()
+
+    def answers(self) -> bool:
+        """Tells whether it takes a connection now. Raises WorkerFailed once it has not for `HEAD_PATIENCE_S`."""
+        now = self._clock()
+        try:
+            socket.create_connection(self._place, CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            away_s = now - self._seen_s
+            if away_s > HEAD_PATIENCE_S:
+                raise WorkerFailed(
+                    f"the head of the Ray cluster at {self.address} is lost, it has not answered for {away_s:.0f} s "
+                    f"({error}); what is finished is kept: see that it is up and RAY_ADDRESS right, and run again"
+                ) from error
+            return False
+        self._seen_s = now
+        return True
+
+    def require(self) -> None:
+        """Returns once it answers: what is asked of a lost one blocks for minutes. Raises WorkerFailed as `answers`."""
+        self._seen_s = self._clock()
+        while not self.answers():
+            time.sleep(CHECK_S / 4)  # only asking again tells whether a head is back
+
+
+class ClusterWatch:
+    """Looks after one cluster between the waits of its driver.
+
+    Args:
+        head: of the cluster.
+        read_resources: returns CPU and memory (bytes) of all nodes that are alive; asked only while the head answers.
+        wait_s: how long a run waits for a first worker, or for another one where all are gone.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        read_resources: Callable[[], Mapping[str, float]],
+        wait_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.head = head
+        self._read_resources = read_resources
+        self._wait_s = wait_s
+        self._clock = clock
+        self._looked_s = self._cpus_seen_s = clock()
+        self._resources = read_resources()
+
+    @property
+    def cpus(self) -> int:
+        """CPUs at the last look."""
+        return int(self._resources.get("CPU", 0))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory at the last look."""
+        return int(self._resources.get("memory", 0))
+
+    def look(self) -> None:
+        """Asks for the head and for the CPUs, if the last look is old enough.
+
+        Raises WorkerFailed where the head has been away for `HEAD_PATIENCE_S`, or all CPUs for `wait_s`.
+        """
+        now = self._clock()
+        if now - self._looked_s < CHECK_S:
+            return
+        self._looked_s = now
+        if not self.head.answers():
+            return
+        self._resources = self._read_resources()
+        away_s = now - self._cpus_seen_s
+        if self.cpus:
+            self._cpus_seen_s = now
+        elif away_s > self._wait_s:
+            raise WorkerFailed(
+                f"the Ray cluster at {self.head.address} has no worker: for {away_s:.0f} s no node with a CPU has been "
+                "alive; what is finished is kept: start workers and run again"
+            )
