@@ -52,7 +52,7 @@ install: .venv/test.stamp  ## the environment of demo, test and lint, without ru
 
 .venv/test.stamp: .venv/bin/python $(PINS)
 	@echo "Installing the pinned dependencies into .venv ..."
-	@$(PIP) install --constraint constraints.txt --editable '.[test,dev,train,readers]'
+	@$(PIP) install --constraint constraints.txt --editable '.[test,dev,train,readers,deploy]'
 	@touch $@ .venv/demo.stamp
 
 .venv/bench.stamp: .venv/demo.stamp
