@@ -22,11 +22,13 @@ def free_ports(count: int) -> list[int]:
 class ServerProcess:
     """One server process with its log; `stop` kills it at once, its data is thrown away anyway."""
 
-    def __init__(self, command: Sequence[str], log_path: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], log_path: Path, environ: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
         self.log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environ)
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environ), cwd=cwd
             )
 
     @property
