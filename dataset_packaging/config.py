@@ -29,6 +29,7 @@ from pydantic import (
 
 from dataset_packaging.config_fields import (
     TEXTS_SCHEMA,
+    ArrayBytes,
     DirectMapping,
     FieldMapping,
     Folder,
@@ -119,7 +120,7 @@ class ImagesConfig(Model):
     """Accepted formats, told by content; AVIF and HEIF are opt-in."""
     max_pixels: Positive = 300_000_000
     """Largest accepted image, in pixels."""
-    max_bytes: Positive = 256 * MEBIBYTE
+    max_bytes: ArrayBytes = 256 * MEBIBYTE
     """Largest accepted file, in bytes."""
     max_rejected_fraction: Annotated[StrictFloat, Field(ge=0, le=1)] = 0.01
     """Share of the dataset's rows, duplicates apart, above which the reject check fails."""
@@ -136,7 +137,7 @@ class PackingConfig(Model):
     """Rows per shard."""
     max_shard_bytes: Positive = 1024 * MEBIBYTE
     """Target for the image bytes of a shard."""
-    row_group_bytes: Positive = 64 * MEBIBYTE
+    row_group_bytes: ArrayBytes = 64 * MEBIBYTE
     """Image bytes after which a row group is closed."""
 
 

@@ -42,6 +42,8 @@ Uri = Annotated[Text, AfterValidator(_absolute)]
 Prefix = Annotated[Uri, AfterValidator(_without_slash)]
 Folder = Annotated[Uri, AfterValidator(_with_slash)]
 Positive = Annotated[StrictInt, Field(ge=1)]
+ArrayBytes = Annotated[StrictInt, Field(ge=1, le=2**31 - 1)]
+"""What one Arrow array can address with 32-bit offsets."""
 Seconds = Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)]
 TEXTS_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(tuple_of_texts), WithJsonSchema(TEXTS_SCHEMA)]
