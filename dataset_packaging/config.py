@@ -310,9 +310,7 @@ def load_dataset(path: str | Path, environ: Mapping[str, str] | None = None) -> 
     return parse_dataset(text, str(path), path.absolute().parent, os.environ if environ is None else environ)
 
 
-def parse_dataset(
-    text: str, source: str, folder: Path, environ: Mapping[str, str] | None = None
-) -> DatasetConfig:
+def parse_dataset(text: str, source: str, folder: Path, environ: Mapping[str, str] | None = None) -> DatasetConfig:
     """Return the dataset that a YAML text describes, as if the text stood in `folder`.
 
     Pure but for the time zone database, and the process's own environment where `environ` is not given.
