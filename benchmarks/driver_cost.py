@@ -19,6 +19,11 @@ from dataset_packaging.packing.pipeline import BUCKET_KEYS, Pipeline
 from dataset_packaging.packing.reports import SilentProgress
 
 
+def do_nothing(number: int) -> int:
+    """Costs what Ray costs: large shards are a task each, small ones share one."""
+    return number
+
+
 def main(manifest: str, folder_name: str, shards: str) -> None:
     """Packs in shards of one row and prints the figures of each stage as one line of JSON."""
     folder = Path(folder_name).resolve()
@@ -35,6 +40,7 @@ def main(manifest: str, folder_name: str, shards: str) -> None:
     with ray_executor(read_runtime(os.environ)) as executor:
         for result in executor.map(warm_up, range(executor.slots)):
             result.require_value()
+        measure("tasks", lambda: list(executor.map(do_nothing, range(int(shards)))))
         with Pipeline(dataset, lambda: contextlib.nullcontext(executor), SilentProgress(), "benchmark") as pipeline:
             measure("manifest", pipeline.build_manifest)
             measure("pack", lambda: pipeline.pack_buckets(BUCKET_KEYS))
