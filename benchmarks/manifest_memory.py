@@ -1,0 +1,100 @@
+"""The manifest step alone on a generated manifest: rows per second, and how much memory its processes take.
+
+Usage: python -m benchmarks.manifest_memory ROWS FOLDER      (1000000 rows of 2 KB make 2 GB in FOLDER)
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from benchmarks.ours import benchmark_dataset
+from dataset_packaging.config import read_runtime
+from dataset_packaging.packing.executor import ray_executor
+from dataset_packaging.packing.pipeline import Pipeline
+from dataset_packaging.packing.reports import SilentProgress
+from dataset_packaging_tests.manifests import ManifestSpec, write_manifest
+
+_SIZES_PX = tuple((200 + 37 * number % 1900, 200 + 91 * number % 1900) for number in range(400))
+_LOOK_S = 0.2
+
+
+@dataclass(slots=True)
+class PeakMemory:
+    """High-water marks of resident memory, as the kernel keeps them, in bytes."""
+
+    driver_bytes: int = 0
+    workers: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def largest_worker_bytes(self) -> int:
+        """The largest of Ray's worker processes; 0 if none was seen."""
+        return max(self.workers.values(), default=0)
+
+    def look(self) -> None:
+        """Reads the marks of this process and of the Ray workers that it has started."""
+        own = psutil.Process()
+        self.driver_bytes = _high_water_bytes(own.pid)
+        for child in own.children(recursive=True):
+            with suppress(psutil.Error, FileNotFoundError, ProcessLookupError, StopIteration):
+                if child.name().startswith("ray::"):
+                    self.workers[child.pid] = _high_water_bytes(child.pid)
+
+
+def _high_water_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
+
+
+@contextmanager
+def peak_memory() -> Iterator[PeakMemory]:
+    """Watches this process and its Ray workers during the block. Linux only."""
+    peak, ended = PeakMemory(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_S):
+            peak.look()
+
+    watcher = threading.Thread(target=watch, name="peak-memory")
+    watcher.start()
+    try:
+        yield peak
+        peak.look()
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def main(rows: int, folder: Path) -> None:
+    """Writes a manifest if there is none, builds its index and plan, and prints the figures as one line of JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / f"{rows}.jsonl"
+    if not manifest.exists():
+        write_manifest(manifest, ManifestSpec(rows, 2000, sizes=_SIZES_PX))
+    dataset = benchmark_dataset(str(manifest), folder)
+    with ray_executor(read_runtime(os.environ)) as executor, peak_memory() as peak:
+        started = time.perf_counter()
+        with Pipeline(dataset, lambda: nullcontext(executor), SilentProgress(), f"memory-{os.getpid()}") as pipeline:
+            report = pipeline.build_manifest()
+        seconds = time.perf_counter() - started
+    figures = {
+        "rows": report.rows,
+        "manifest_bytes": manifest.stat().st_size,
+        "seconds": round(seconds, 1),
+        "rows_per_s": round(report.rows / seconds),
+        "driver_bytes": peak.driver_bytes,
+        "largest_worker_bytes": peak.largest_worker_bytes,
+        "workers": len(peak.workers),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]).resolve())
