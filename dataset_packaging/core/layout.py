@@ -74,6 +74,15 @@ class Layout:
         return f"{self.work_prefix}/rejects/"
 
     @property
+    def contact_sheets_prefix(self) -> str:
+        """The folder of contact sheets; for the eye only, may be deleted at any time. Ends in a slash."""
+        return f"{self.work_prefix}/contact_sheets/"
+
+    def contact_sheet_uri(self, bucket: Bucket) -> str:
+        """Returns the sheet of thumbnails of a bucket."""
+        return f"{self.contact_sheets_prefix}{bucket.key}.jpg"
+
+    @property
     def identity_uri(self) -> str:
         """Whose work folder this is."""
         return f"{self.work_prefix}/DATASET.json"

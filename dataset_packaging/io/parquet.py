@@ -138,8 +138,10 @@ def read_table(stores: Stores, uri: str, columns: list[str] | None = None) -> pa
         return pq.read_table(pa.BufferReader(data), columns=columns)
 
 
-def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False) -> pq.ParquetFile:
+def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False, buffer_bytes: int = 0) -> pq.ParquetFile:
     """Opens a file for reading by row groups: the footer is read now, pages when they are asked for.
+
+    With `buffer_bytes`, columns are read in pieces of that size, so that a few rows do not cost a whole row group.
 
     The object is closed when nothing refers to the returned file any more. Raises NotFound, and ObjectDamaged where
     there is no whole footer; read pages within `damage_told`.
@@ -147,7 +149,9 @@ def open_parquet(stores: Stores, uri: str, *, verify_checksums: bool = False) ->
     source = stores.open(uri)
     try:
         with damage_told(uri):
-            file = pq.ParquetFile(source, page_checksum_verification=verify_checksums, pre_buffer=False)
+            file = pq.ParquetFile(
+                source, page_checksum_verification=verify_checksums, pre_buffer=False, buffer_size=buffer_bytes
+            )
     except BaseException:
         source.close()
         raise

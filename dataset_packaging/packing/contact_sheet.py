@@ -33,6 +33,7 @@ def draw_contact_sheet(
     columns: int = COLUMN_COUNT,
     tile_px: int = TILE_PX,
     image_format: Literal["JPEG", "PNG"] = "JPEG",
+    quality: int = 85,
 ) -> bytes:
     """Draw the pictures, in their order and row by row, onto one sheet; pure.
 
@@ -45,6 +46,7 @@ def draw_contact_sheet(
         columns: Tiles in a row, at least 1.
         tile_px: Width and height of a tile; no picture is enlarged beyond its size.
         image_format: What to return.
+        quality: Of a JPEG, 1 to 95.
 
     Returns:
         The sheet's file bytes; a sheet without tiles says "no pictures".
@@ -66,7 +68,7 @@ def draw_contact_sheet(
         for number, line in enumerate(lines):
             pen.text((left, top + tile_px + number * _LINE_PX), _fit_line(line, font, tile_px), _INK, font)
     buffer = BytesIO()
-    sheet.save(buffer, image_format, **({"quality": 85} if image_format == "JPEG" else {"optimize": True}))
+    sheet.save(buffer, image_format, **({"quality": quality} if image_format == "JPEG" else {"optimize": True}))
     return buffer.getvalue()
 
 

@@ -1,6 +1,6 @@
 """The use case, as one object: what the command line and the Dagster assets call."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from dataset_packaging.packing.ledger_step import (
 from dataset_packaging.packing.manifest_step import build_manifest, plan_generation, read_relocations, read_retries
 from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
+from dataset_packaging.packing.previews import draw_contact_sheets, read_sidecar_previews
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import (
     HandoffReport,
@@ -101,6 +102,14 @@ class Pipeline:
     def write_sidecars(self, keys: Sequence[str], options: RunOptions = RunOptions()) -> SidecarsReport:  # noqa: B008
         """Writes missing and stale sidecars; see `sidecars_step.write_sidecars`."""
         return write_sidecars(self._run, keys, options)
+
+    def draw_contact_sheets(self, keys: Sequence[str], changed: Collection[str]) -> dict[str, bytes]:
+        """Draws and reads thumbnails of buckets; see `previews.draw_contact_sheets`."""
+        return draw_contact_sheets(self._run, keys, changed)
+
+    def read_sidecar_previews(self, keys: Sequence[str]) -> dict[str, list[dict[str, str]]]:
+        """Reads a few rows of sidecars; see `previews.read_sidecar_previews`."""
+        return read_sidecar_previews(self._run, keys)
 
     def needs_another_round(self) -> bool:
         """Tells whether moved rows or successful retries wait for a generation that can be planned now."""
