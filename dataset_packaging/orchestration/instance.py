@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
+import yaml
+from dagster._core.instance.ref import InstanceRef
 
 from dataset_packaging.errors import ConfigError
+from dataset_packaging.orchestration.event_log import OpenSqliteEventLogStorage
 
 INSTANCE_SETTINGS = """\
 # Settings of this Dagster instance; written once, yours to change. For production see deploy/.
@@ -48,6 +51,23 @@ def prepare_instance(home: Path) -> Path:
 
 @contextmanager
 def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance in the folder, making it first where there is none; it is the one that the web UI shows."""
-    with dg.DagsterInstance.from_config(str(prepare_instance(home))) as instance:
+    """Open the instance in the folder, making it first where there is none; it is the one that the web UI shows.
+
+    Where its settings name no storage, events go to the SQLite files that Dagster would use, over open connections.
+    """
+    home = prepare_instance(home)
+    with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=_storage_overrides(home))) as instance:
         yield instance
+
+
+def _storage_overrides(home: Path) -> dict[str, object]:
+    settings = yaml.safe_load((home / "dagster.yaml").read_text()) or {}
+    if {"storage", "event_log_storage", "run_storage", "schedule_storage"} & set(settings):
+        return {}
+    return {
+        "event_log_storage": {
+            "module": OpenSqliteEventLogStorage.__module__,
+            "class": OpenSqliteEventLogStorage.__name__,
+            "config": {"base_dir": str(home / "history" / "runs")},
+        }
+    }

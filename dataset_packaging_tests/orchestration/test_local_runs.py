@@ -4,8 +4,10 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from dataset_packaging.errors import ConfigError, ManifestError
+from dataset_packaging.orchestration.event_log import OpenSqliteEventLogStorage
 from dataset_packaging.orchestration.instance import INSTANCE_SETTINGS, open_instance, prepare_instance
 from dataset_packaging.orchestration.local_runs import PackagingOutcome, run_packaging
 from dataset_packaging.packing.reports import ProgressReport, RunOptions
@@ -147,3 +149,29 @@ def test_the_settings_limit_each_dataset_to_one_run(tmp_path: Path):
         assert (str(pools.pool_granularity), pools.default_pool_limit) == ("PoolGranularity.RUN", 1)
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled
+
+
+def test_what_is_recorded_over_open_connections_is_what_dagster_reads(small: SmallDataset, tmp_path: Path):
+    with open_instance(tmp_path / "home") as instance:
+        assert isinstance(instance.event_log_storage, OpenSqliteEventLogStorage)
+        outcome = _pack(small, instance)
+        told = [_told(instance, run_id) for run_id in outcome.run_ids]
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as plain:
+        assert type(plain.event_log_storage) is SqliteEventLogStorage
+        assert [_told(plain, run_id) for run_id in outcome.run_ids] == told
+        assert set(plain.get_materialized_partitions(small.keys.shards)) == set(BUCKETS)
+        checks = [dg.AssetCheckKey(small.keys.shards, "schema")]
+        judged = plain.event_log_storage.get_asset_check_partition_info(checks)
+    assert {info.partition_key for info in judged} == set(BUCKETS)
+
+
+def test_storage_that_somebody_chose_is_left_alone(tmp_path: Path):
+    home = prepare_instance(tmp_path / "home")
+    (home / "dagster.yaml").write_text(f"storage: {{sqlite: {{base_dir: {tmp_path / 'elsewhere'}}}}}\n")
+    with open_instance(home) as instance:
+        assert type(instance.event_log_storage) is SqliteEventLogStorage
+        assert str(tmp_path / "elsewhere") in instance.event_log_storage.path_for_shard("index")
+
+
+def _told(instance: dg.DagsterInstance, run_id: str) -> list[tuple[str, str]]:
+    return [(entry.user_message, str(entry.dagster_event_type)) for entry in instance.all_logs(run_id)]
