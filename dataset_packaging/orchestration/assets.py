@@ -69,15 +69,16 @@ def build_assets(
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         assets: list[dg.AssetsDefinition | dg.AssetSpec] = [_build_source(dataset)]
-        if dataset.sidecar.reference is not None:
-            assets.append(_build_reference(dataset, dataset.sidecar.reference))
-        return [*assets, *(_build_asset(dataset, parts, listeners) for parts in _asset_parts(dataset))]
+        return [
+            *assets,
+            *_external_inputs(dataset),
+            *(_build_asset(dataset, parts, listeners) for parts in _asset_parts(dataset)),
+        ]
 
 
 def _asset_parts(dataset: DatasetConfig) -> tuple[AssetParts, ...]:
     keys = DatasetKeys(dataset.name)
     store = "s3" if dataset.output_prefix.startswith("s3://") else "file"
-    reference = [keys.reference] if dataset.sidecar.reference is not None else []
     main = describe_columns(MAIN_SCHEMA)
     side = describe_columns(sidecar_schema(dataset.sidecar.extension_columns()))
     return (
@@ -102,7 +103,7 @@ def _asset_parts(dataset: DatasetConfig) -> tuple[AssetParts, ...]:
         ),
         AssetParts(
             key=keys.sidecars,
-            upstream=[keys.shards, *reference],
+            upstream=[keys.shards, *(spec.key for spec in _external_inputs(dataset))],
             checks=SIDECAR_CHECKS,
             run_step=steps.write_sidecars,
             description="Everything known about each row of a shard but its image, row by row beside it.",
@@ -178,14 +179,28 @@ def _build_source(dataset: DatasetConfig) -> dg.AssetsDefinition:
     return observable
 
 
-def _build_reference(dataset: DatasetConfig, reference: str) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        DatasetKeys(dataset.name).reference,
-        group_name=dataset.name,
-        kinds={"parquet"},
-        description="Sidecars whose first-level names and types those of this dataset must match.",
-        metadata={"dagster/uri": reference},
-    )
+def _external_inputs(dataset: DatasetConfig) -> list[dg.AssetSpec]:
+    """Return what the sidecars take from places that nothing here writes."""
+    keys, sidecar = DatasetKeys(dataset.name), dataset.sidecar
+    found: list[tuple[dg.AssetKey, tuple[str, ...], str]] = []
+    if sidecar.reference is not None:
+        told = "Sidecars, or a schema, whose first-level names and types those of this dataset must match."
+        found.append((keys.reference, (sidecar.reference,), told))
+    for number, merge in enumerate(sidecar.merge):
+        told = f"Values that come late, merged into {', '.join(merge.columns)}."
+        found.append((keys.merge(number), merge.locations, told))
+    for resized in sidecar.crops.resized if sidecar.crops else ():
+        told = f"Resized images whose geometry the crop fields of {resized.size} follow."
+        found.append((keys.resized(resized.size), (resized.prefix,), told))
+    return [
+        dg.AssetSpec(
+            key,
+            group_name=dataset.name,
+            description=told,
+            metadata={"dagster/uri": places[0], "places": dg.MetadataValue.json(list(places))},
+        )
+        for key, places, told in found
+    ]
 
 
 def _describe(dataset: DatasetConfig, description: str) -> str:

@@ -56,6 +56,14 @@ class DatasetKeys:
         """The family of sidecars whose names and types must be matched; not written here."""
         return dg.AssetKey([self.name, "sidecar_reference"])
 
+    def merge(self, number: int) -> dg.AssetKey:
+        """Source of merge `number` (0-based) into the sidecars; not written here."""
+        return dg.AssetKey([self.name, f"merge_source_{number}"])
+
+    def resized(self, size: int) -> dg.AssetKey:
+        """The set of resized images that the crop fields of this size follow; not written here."""
+        return dg.AssetKey([self.name, f"resized_{size}"])
+
     @property
     def job(self) -> str:
         """Name of the job that packs the whole dataset."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.invariants import Finding
-from dataset_packaging.orchestration.heat_map import draw_heat_map, show_svg
-from dataset_packaging.packing.reports import BucketShards, BucketSidecars, ManifestReport
+from dataset_packaging.orchestration.pictures import draw_heat_map, show_jpeg, show_svg
+from dataset_packaging.packing.reports import BucketShards, BucketSidecars, ManifestReport, MergedCounts
 
 EXAMPLES_MAX = 20
 EXAMPLE_CHARACTERS_MAX = 300
@@ -50,10 +50,12 @@ def describe_manifest(report: ManifestReport) -> Metadata:
     return metadata
 
 
-def describe_bucket_shards(bucket: BucketShards, output_uri: str) -> Metadata:
+def describe_bucket_shards(bucket: BucketShards, output_uri: str, sheet: bytes | None) -> Metadata:
     """Return what one partition of the shards shows; pure. Numbers are finite, so that they plot over time."""
     handled = bucket.rows + sum(bucket.rejects.values())
+    pictures = {"contact sheet": dg.MetadataValue.md(show_jpeg(sheet, "contact sheet"))} if sheet else {}
     return {
+        **pictures,
         "dagster/row_count": dg.MetadataValue.int(bucket.rows),
         "dagster/uri": dg.MetadataValue.text(output_uri),
         "bytes": dg.MetadataValue.int(bucket.bytes),
@@ -69,8 +71,9 @@ def describe_bucket_shards(bucket: BucketShards, output_uri: str) -> Metadata:
     }
 
 
-def describe_bucket_sidecars(bucket: BucketSidecars, output_uri: str) -> Metadata:
+def describe_bucket_sidecars(bucket: BucketSidecars, output_uri: str, preview: Sequence[Mapping[str, str]]) -> Metadata:
     """Return what one partition of the sidecars shows; pure."""
+    rows = {"preview": dg.MetadataValue.md(_preview_table(preview))} if preview else {}
     rates = {column: count / bucket.rows for column, count in bucket.null_counts.items() if bucket.rows}
     return {
         "dagster/row_count": dg.MetadataValue.int(bucket.rows),
@@ -79,6 +82,8 @@ def describe_bucket_sidecars(bucket: BucketSidecars, output_uri: str) -> Metadat
         "shards written": dg.MetadataValue.int(bucket.shards_written),
         "null rates": _rate_table(rates),
         "empty": dg.MetadataValue.bool(bucket.rows == 0),
+        **rows,
+        **({"merged columns": _merge_table(bucket.merged)} if bucket.merged else {}),
     }
 
 
@@ -123,6 +128,44 @@ def _rate_table(rates: Mapping[str, float]) -> dg.MetadataValue:
     return dg.MetadataValue.table(
         [dg.TableRecord({"column": column, "null rate": round(rate, 4)}) for column, rate in rates.items()],
         dg.TableSchema([dg.TableColumn("column", "string"), dg.TableColumn("null rate", "float")]),
+    )
+
+
+def _preview_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Write rows as a table with a line for each column, which is how many columns of few rows can be read."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    head = f"| column | {' | '.join(f'row {number}' for number in range(len(rows)))} |"
+    lines = [head, "|---" * (len(rows) + 1) + "|"]
+    for name in names:
+        lines.append(f"| {name} | {' | '.join(_cell(row.get(name, '')) for row in rows)} |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    escaped = shorten(text, 60).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")
+    return escaped.replace("<", "&lt;").replace("[", "\\[")
+
+
+def _merge_table(merged: Mapping[str, MergedCounts]) -> dg.MetadataValue:
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord(
+                {
+                    "column": column,
+                    "matched": counts.matched,
+                    "unmatched": counts.unmatched,
+                    "taken": counts.taken,
+                    "bad values": counts.bad_values,
+                }
+            )
+            for column, counts in merged.items()
+        ],
+        dg.TableSchema(
+            [
+                dg.TableColumn("column", "string"),
+                *(dg.TableColumn(name, "int") for name in ("matched", "unmatched", "taken", "bad values")),
+            ]
+        ),
     )
 
 

@@ -8,6 +8,7 @@ import dagster as dg
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.invariants import Finding
+from dataset_packaging.errors import PackagingError
 from dataset_packaging.orchestration.asset_checks import (
     LEDGER_BALANCE,
     REJECT_FRACTION,
@@ -127,16 +128,14 @@ def write_shards(step: Step) -> StepEvents:
     step.finish(report)
     unpublished = _unpublished(report.buckets)
     whole = [key for key in bucket_keys if key not in unpublished]
-    yield from _shard_materializations(step, whole, report)
+    yield from _shard_materializations(step, whole, report, _contact_sheets(step, whole, report))
 
     with failures_explained():
         found = step.pipeline.check_shards(bucket_keys)
         unbalanced = step.pipeline.check_ledger()
     bad = failed_buckets(SHARD_CHECKS, found)
-    filled = [key for key, bucket in report.buckets.items() if bucket.shards]
     targets = read_latest(step.context.instance, step.keys.shards, bucket_keys)
-    judged = bucket_keys if bad or unpublished else filled
-    yield from bucket_evaluations(step.keys.shards, SHARD_CHECKS, found, judged, targets)
+    yield from bucket_evaluations(step.keys.shards, SHARD_CHECKS, found, bucket_keys, targets)
     yield from _dataset_evaluations(step, unbalanced)
 
     if unbalanced:
@@ -147,7 +146,7 @@ def write_shards(step: Step) -> StepEvents:
     if bad or unpublished:
         if runs_later(step.context, step.keys.sidecars):
             good = [key for key in whole if key not in bad]
-            blocked, bad_sidecars = yield from _sidecar_events(step, good, judge_all=True)
+            blocked, bad_sidecars = yield from _sidecar_events(step, good)
             unpublished, bad = {**unpublished, **blocked}, {**bad, **bad_sidecars}
         raise buckets_failed(unpublished, bad, len(bucket_keys))
     yield from finish_checks(step.context)
@@ -168,7 +167,7 @@ def write_sidecars(step: Step) -> StepEvents:
     failed = read_failed_checks(step.context.instance, shard_checks, bucket_keys)
     blocked = {key: f"its shards failed {', '.join(checks)}: materialise them again" for key, checks in failed.items()}
     good = [key for key in bucket_keys if key not in blocked]
-    unpublished, bad = yield from _sidecar_events(step, good, judge_all=bool(blocked))
+    unpublished, bad = yield from _sidecar_events(step, good)
     if blocked or unpublished or bad:
         raise buckets_failed(unpublished, {**blocked, **bad}, len(bucket_keys))
     yield from finish_checks(step.context)
@@ -203,7 +202,19 @@ def _manifest_materialization(step: Step, report: ManifestReport, version: str) 
     return dg.AssetMaterialization(step.keys.manifest, metadata=describe_manifest(report), tags=tags)
 
 
-def _shard_materializations(step: Step, bucket_keys: Iterable[str], report: ShardsReport) -> StepEvents:
+def _contact_sheets(step: Step, bucket_keys: Sequence[str], report: ShardsReport) -> dict[str, bytes]:
+    filled = [key for key in bucket_keys if key in report.buckets and report.buckets[key].rows]
+    changed = {key for key in filled if report.buckets[key].shards_written}
+    try:
+        return step.pipeline.draw_contact_sheets(filled, changed)
+    except PackagingError as error:
+        step.context.log.warning(f"There are no contact sheets this time: {error}")
+        return {}
+
+
+def _shard_materializations(
+    step: Step, bucket_keys: Iterable[str], report: ShardsReport, sheets: Mapping[str, bytes]
+) -> StepEvents:
     manifest = read_latest(step.context.instance, step.keys.manifest).get(None)
     plan = manifest.data_version if manifest and manifest.data_version else ""
     for key in bucket_keys:
@@ -211,13 +222,13 @@ def _shard_materializations(step: Step, bucket_keys: Iterable[str], report: Shar
         yield dg.AssetMaterialization(
             step.keys.shards,
             partition=key,
-            metadata=describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}"),
+            metadata=describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}", sheets.get(key)),
             tags=version_tags(step.code_version, shards_version(plan, bucket), {step.keys.manifest: manifest}),
         )
 
 
 def _sidecar_events(
-    step: Step, bucket_keys: Sequence[str], *, judge_all: bool
+    step: Step, bucket_keys: Sequence[str]
 ) -> Generator[StepEvent, None, tuple[dict[str, str], dict[str, str]]]:
     with failures_explained():
         report = step.pipeline.write_sidecars(bucket_keys, step.options)
@@ -229,9 +240,7 @@ def _sidecar_events(
         found = step.pipeline.check_sidecars(written)
     bad = failed_buckets(SIDECAR_CHECKS, found)
     targets = read_latest(step.context.instance, step.keys.sidecars, written)
-    filled = [key for key in written if key in report.buckets and report.buckets[key].shards]
-    judged = written if judge_all or bad or unpublished else filled
-    yield from bucket_evaluations(step.keys.sidecars, SIDECAR_CHECKS, found, judged, targets)
+    yield from bucket_evaluations(step.keys.sidecars, SIDECAR_CHECKS, found, written, targets)
     return unpublished, bad
 
 
@@ -239,17 +248,27 @@ def _sidecar_materializations(
     step: Step, bucket_keys: Sequence[str], buckets: Mapping[str, BucketSidecars]
 ) -> StepEvents:
     shards = read_latest(step.context.instance, step.keys.shards, bucket_keys)
+    previews = _sidecar_previews(step, [key for key in bucket_keys if key in buckets and buckets[key].rows])
     for key in bucket_keys:
-        version = shards.get(key)
+        bucket, version = buckets.get(key, _NO_SIDECARS), shards.get(key)
         known = version.data_version if version and version.data_version else ""
+        uri = f"{step.dataset.sidecar_prefix}/{key}"
         yield dg.AssetMaterialization(
             step.keys.sidecars,
             partition=key,
-            metadata=describe_bucket_sidecars(buckets.get(key, _NO_SIDECARS), f"{step.dataset.sidecar_prefix}/{key}"),
+            metadata=describe_bucket_sidecars(bucket, uri, previews.get(key, [])),
             tags=version_tags(
-                step.code_version, sidecars_version(step.code_version, known), {step.keys.shards: version}
+                step.code_version, sidecars_version(step.code_version, known, bucket), {step.keys.shards: version}
             ),
         )
+
+
+def _sidecar_previews(step: Step, bucket_keys: Sequence[str]) -> dict[str, list[dict[str, str]]]:
+    try:
+        return step.pipeline.read_sidecar_previews(bucket_keys)
+    except PackagingError as error:
+        step.context.log.warning(f"There are no previews this time: {error}")
+        return {}
 
 
 def _dataset_evaluations(step: Step, unbalanced: Sequence[Finding]) -> StepEvents:

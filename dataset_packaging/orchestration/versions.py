@@ -6,7 +6,7 @@ import json
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.schema import SCHEMA_VERSION
 from dataset_packaging.imaging.verify import POLICY_VERSION
-from dataset_packaging.packing.reports import BucketShards, RunOptions
+from dataset_packaging.packing.reports import BucketShards, BucketSidecars, RunOptions
 
 _NOT_IN_THE_BYTES = {"images": {"max_rejected_fraction", "on_fetch_failure", "decode_timeout_s"}}
 
@@ -30,9 +30,10 @@ def shards_version(manifest: str, bucket: BucketShards) -> str:
     return _digest(manifest, json.dumps(counts))
 
 
-def sidecars_version(code_version: str, shards: str) -> str:
-    """Return the version of a bucket's sidecars, which follows from that of its shards."""
-    return _digest(code_version, shards)
+def sidecars_version(code_version: str, shards: str, bucket: BucketSidecars) -> str:
+    """Return the version of a bucket's sidecars: that of its shards, and what was merged into them."""
+    counts = [bucket.rows, sorted(bucket.null_counts.items()), [[n, c.taken] for n, c in bucket.merged.items()]]
+    return _digest(code_version, shards, json.dumps(counts))
 
 
 def _digest(*parts: str) -> str:

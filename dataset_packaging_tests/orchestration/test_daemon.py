@@ -139,7 +139,7 @@ class TestOneRunAtATime:
         first = dagster.launch("package_slow", range_tags(SQUARE, SQUARE))
         dagster.wait_for(slow.shard(SQUARE).exists, 200, "the first shard")
         second = dagster.launch("package_slow", {**range_tags(SQUARE, SQUARE), "test/second": "yes"})
-        lease = slow.folder / "slow_parquet_work" / "lease.json"
+        lease = slow.folder / "slow_parquet_work" / "LEASE.json"
         assert dagster.status(first) == "STARTED"
         assert dagster.status(second) in {"QUEUED", "NOT_STARTED"}
 

@@ -32,6 +32,8 @@ trigger: on_change
 sidecar:
   reference: s3://bucket/reference_sidecar/
   schema_extensions: [{name: filter_clarity, type: "struct<score: double, pass: bool>"}]
+  merge: [{source: s3://bucket/scores.parquet, columns: [aesthetic_score]}]
+  crops: {resized: [{size: 512, prefix: s3://bucket/photos_512}]}
 """
 
 
@@ -53,9 +55,16 @@ def test_lineage_goes_from_the_source_to_the_sidecars(repository: dg.RepositoryD
     assert lineage == {
         "photos/source": [],
         "photos/sidecar_reference": [],
+        "photos/merge_source_0": [],
+        "photos/resized_512": [],
         "photos/manifest": ["photos/source"],
         "photos/shards": ["photos/manifest"],
-        "photos/sidecars": ["photos/shards", "photos/sidecar_reference"],
+        "photos/sidecars": [
+            "photos/merge_source_0",
+            "photos/resized_512",
+            "photos/shards",
+            "photos/sidecar_reference",
+        ],
     }
     executable = {key.to_user_string() for key in repository.asset_graph.materializable_asset_keys}
     assert executable == {"photos/manifest", "photos/shards", "photos/sidecars"}

@@ -75,7 +75,7 @@ def test_an_interrupted_run_leaves_no_worker_and_no_lease_and_is_resumed(tmp_pat
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
     assert process.returncode != 0
-    assert list((dataset.folder / "small_parquet_work").rglob("*lease*")) == []
+    assert list((dataset.folder / "small_parquet_work").rglob("LEASE.json")) == []
     before = _mtimes(dataset)
     assert 0 < len(before) < 150
 

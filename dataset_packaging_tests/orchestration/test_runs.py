@@ -1,9 +1,14 @@
 """Runs of a dataset's job: what is materialised, what is blocked, what a second run does again."""
 
+import base64
+import re
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+from PIL import Image
 
 from dataset_packaging.orchestration.keys import BUCKET_KEYS, WHOLE_DATASET_TAGS
 from dataset_packaging_tests.orchestration.small_dataset import (
@@ -72,9 +77,7 @@ def test_each_bucket_has_an_evaluation_of_each_check_tied_to_its_materialisation
         ("shards", "reject_fraction"),
         ("shards", "ledger_balance"),
     }
-    assert found == {(*check, bucket) for check in by_bucket for bucket in (SQUARE, WIDE, TALL)} | {
-        (*check, None) for check in whole
-    }
+    assert found == {(*check, bucket) for check in by_bucket for bucket in RANGE} | {(*check, None) for check in whole}
     targets = {e.target_materialization_data.run_id for e in evaluations(result) if e.partition}
     assert targets == {result.run_id}
 
@@ -100,16 +103,6 @@ def test_a_bad_bucket_blocks_its_own_sidecar_and_no_other(small: SmallDataset, i
     retried = small.run(instance)
     assert retried.success
     assert materialized(retried, small.keys.sidecars) == list(RANGE)
-
-
-def test_every_bucket_of_a_failed_run_has_its_verdict(small: SmallDataset, instance: dg.DagsterInstance):
-    """Buckets without a verdict would show as failed executions beside the one that is bad."""
-    small.run(instance)
-    small.shard(SQUARE).with_name("notes.txt").write_text("not a shard")
-    result = small.run(instance)
-    judged = {e.partition for e in evaluations(result) if e.check_name == "schema"}
-    assert judged == set(RANGE)
-    assert {e.partition for e in evaluations(result) if e.check_name == "row_alignment"} == set(RANGE) - {SQUARE}
 
 
 def test_sidecars_alone_refuse_buckets_whose_shards_failed_a_check(small: SmallDataset, instance: dg.DagsterInstance):
@@ -228,3 +221,66 @@ def test_the_whole_dataset_is_one_range(small: SmallDataset):
         "dagster/asset_partition_range_start": BUCKET_KEYS[0],
         "dagster/asset_partition_range_end": BUCKET_KEYS[-1],
     } == WHOLE_DATASET_TAGS
+
+
+def test_a_partition_shows_its_pictures(small: SmallDataset, instance: dg.DagsterInstance):
+    result = small.run(instance)
+    shown = str(_metadata(result, small.keys.shards, SQUARE)["contact sheet"])
+    sheet = small.folder / "small_parquet_work" / "contact_sheets" / f"{SQUARE}.jpg"
+    assert base64.b64decode(shown.partition("base64,")[2].rstrip(")")) == sheet.read_bytes()
+    with Image.open(sheet) as picture:
+        picture.load()
+        assert picture.format == "JPEG"
+    assert "contact sheet" not in _metadata(result, small.keys.shards, "0_512/7059")
+
+
+def test_pictures_are_drawn_again_only_where_shards_were_written(small: SmallDataset, instance: dg.DagsterInstance):
+    small.run(instance)
+    folder = small.folder / "small_parquet_work" / "contact_sheets"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jpg")}
+    small.add(WIDE, 1)
+    small.run(instance)
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jpg")}
+    assert [path.relative_to(folder).as_posix() for path in after if after[path] != before.get(path)] == [f"{WIDE}.jpg"]
+
+
+def test_a_sheet_of_a_large_bucket_stays_small(tmp_path: Path, instance: dg.DagsterInstance):
+    """DAG-09: what stands in an event is bounded, whatever the bucket holds."""
+    small = SmallDataset(tmp_path, yaml="packing: {shard_size: 20}\n")
+    small.add(SQUARE, 60)
+    result = small.run(instance, SQUARE, SQUARE)
+    assert len(str(_metadata(result, small.keys.shards, SQUARE)["contact sheet"])) < 100_000
+
+
+def test_a_sidecar_partition_shows_a_few_rows(small: SmallDataset, instance: dg.DagsterInstance):
+    small.add(SQUARE, 1, caption="a | pipe <b>and</b> [more](x)", style="x" * 500)
+    preview = str(_metadata(small.run(instance), small.keys.sidecars, SQUARE)["preview"])
+    lines = preview.splitlines()
+    assert lines[0] == "| column | row 0 | row 1 | row 2 |"
+    assert any(line.startswith("| image_key | file:///") for line in lines)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {5}
+
+
+def test_materialisations_are_fresh_until_their_inputs_change(small: SmallDataset, instance: dg.DagsterInstance):
+    """DAG-12: the data version of the source, not its name, says what is out of date."""
+    assert small.run(instance, BUCKET_KEYS[0], BUCKET_KEYS[-1]).success
+    assert _stale(small, instance) == set()
+    small.add(SQUARE, 1)
+    assert small.run(instance, assets=[small.keys.manifest]).success
+    assert _stale(small, instance) == {("shards", SQUARE)}
+    assert small.run(instance, SQUARE, SQUARE).success
+    assert _stale(small, instance) == set()
+    small.yaml.write_text(small.yaml.read_text() + "images: {orientation: stored}\n")
+    assert _stale(small, instance) == {("manifest", None), ("shards", SQUARE), ("sidecars", SQUARE)}
+
+
+def _stale(small: SmallDataset, instance: dg.DagsterInstance) -> set[tuple[str, str | None]]:
+    """What Dagster takes for out of date, of the manifest and of one bucket."""
+    graph = small.definitions().get_repository_def().asset_graph
+    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+    looked_at = [(small.keys.manifest, None), (small.keys.shards, SQUARE), (small.keys.sidecars, SQUARE)]
+    return {
+        (key.path[-1], partition)
+        for key, partition in looked_at
+        if resolver.get_status(key, partition) != StaleStatus.FRESH
+    }

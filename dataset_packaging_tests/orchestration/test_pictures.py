@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dataset_packaging.orchestration.heat_map import draw_heat_map, short_count, show_svg
 from dataset_packaging.orchestration.keys import BUCKET_KEYS
+from dataset_packaging.orchestration.pictures import draw_heat_map, short_count, show_svg
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

@@ -1,4 +1,4 @@
-"""The bucket heat map: how a dataset spreads over 5 scales and 27 aspect ratios, as one picture."""
+"""Pictures that the UI shows within its pages: the bucket heat map, and whatever is a JPEG already."""
 
 import base64
 import math
@@ -45,7 +45,16 @@ def draw_heat_map(rows_by_bucket: Mapping[str, int]) -> str:
 
 def show_svg(svg: str, label: str) -> str:
     """Return markdown that shows the picture wherever markdown is shown, without a file to fetch; pure."""
-    return f"![{label}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    return _show("image/svg+xml", svg.encode(), label)
+
+
+def show_jpeg(data: bytes, label: str) -> str:
+    """Return markdown that shows the JPEG; pure."""
+    return _show("image/jpeg", data, label)
+
+
+def _show(kind: str, data: bytes, label: str) -> str:
+    return f"![{label}](data:{kind};base64,{base64.b64encode(data).decode()})"
 
 
 def short_count(count: int) -> str:
