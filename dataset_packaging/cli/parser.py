@@ -196,9 +196,11 @@ def _add_export(commands: "_Commands[_Parser]") -> None:
     parser = _add_command(commands, "export", "lay a packed dataset out for another tool")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     hub = _add_command(actions, "hf", "verify it and lay it out as a repository of the Hugging Face Hub, with its card")
-    _add_dataset(hub)
-    hub.add_argument("folder", metavar="DIR", help="folder of the repository; what stands there already is kept")
-    _add_execution_options(hub)
+    tuner = _add_command(actions, "simpletuner", "verify it and write image files with SimpleTuner's Parquet metadata")
+    for action in (hub, tuner):
+        _add_dataset(action)
+        action.add_argument("folder", metavar="DIR", help="folder to write; what is the same already is kept")
+        _add_execution_options(action)
 
 
 def _add_ui(commands: "_Commands[_Parser]") -> None:

@@ -49,6 +49,7 @@ from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.shards_step import pack_buckets
 from dataset_packaging.packing.sidecars_step import write_sidecars
+from dataset_packaging.packing.simpletuner_export import SimpleTunerReport, export_simpletuner
 from dataset_packaging.packing.verify_step import check_buckets, check_manifest, check_reference, verify_dataset
 
 BUCKET_KEYS: tuple[str, ...] = tuple(bucket.key for bucket in BUCKETS)
@@ -178,6 +179,10 @@ class Pipeline:
     def export_hub(self, folder: Path) -> HubReport:
         """Lays the dataset out as a repository of the Hugging Face Hub; see `hub_export.export_hub`."""
         return export_hub(self._run, folder)
+
+    def export_simpletuner(self, folder: Path) -> SimpleTunerReport:
+        """Writes the dataset as SimpleTuner reads it; see `simpletuner_export.export_simpletuner`."""
+        return export_simpletuner(self._run, folder)
 
     def is_up_to_date(self, options: RunOptions = RunOptions()) -> str | None:  # noqa: B008
         """Returns a sentence that says so where a run would do nothing, else None. Starts no executor."""
