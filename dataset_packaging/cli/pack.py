@@ -31,6 +31,7 @@ def pack_dataset(args: argparse.Namespace, options: RunOptions) -> Outcome:
         idle = _find_idle(dataset)
         if idle is not None:
             return idle
+    read_pipeline(dataset).require_startable(options)
     # Imported here: where there is nothing to do, half of the time would go into loading Dagster.
     from dataset_packaging.orchestration.instance import open_instance
     from dataset_packaging.orchestration.local_runs import run_packaging

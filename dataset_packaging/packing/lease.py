@@ -91,14 +91,17 @@ def _record(run_id: str) -> bytes:
 
 
 def _acquire(stores: Stores, uri: str, run_id: str) -> tuple[str, bool]:
+    vanished: NotFound | None = None
     for _ in range(5):
         try:
             info = stores.put_if_absent(uri, _record(run_id))
             if info is not None:
                 return info.tag, False
             data, held = stores.get_with_info(uri)
-        except NotFound:  # released just now, or its new holder swept away the unpublished file of this try
+        except NotFound as error:  # released just now, or its new holder swept away the unpublished file of this try
+            vanished = error
             continue
+        vanished = None
         holder = _decode(data)
         if holder is not None and holder.run_id == run_id and _is_alive(holder):
             return held.tag, True
@@ -111,6 +114,8 @@ def _acquire(stores: Stores, uri: str, run_id: str) -> tuple[str, bool]:
         taken = stores.put_if_match(uri, _record(run_id), held.tag)
         if taken is not None:
             return taken.tag, False
+    if vanished is not None:  # five times: nobody is at work, the folder cannot be made
+        raise vanished
     raise LeaseHeld(f"another run took the lease {uri} just now; try again")
 
 

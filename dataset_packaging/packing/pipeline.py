@@ -17,7 +17,7 @@ from dataset_packaging.core.invariants import (
     find_reject_excess,
 )
 from dataset_packaging.core.ledger import RETRIED_REASONS, Ledger
-from dataset_packaging.io.jsonl import expand_sources
+from dataset_packaging.io.jsonl import expand_sources, require_a_row
 from dataset_packaging.packing.executor import Executor
 from dataset_packaging.packing.handoff import read_handoff, write_handoff
 from dataset_packaging.packing.hub_export import HubReport, export_hub
@@ -30,7 +30,13 @@ from dataset_packaging.packing.ledger_step import (
     stale_files,
     write_derived,
 )
-from dataset_packaging.packing.manifest_step import build_manifest, plan_generation, read_relocations, read_retries
+from dataset_packaging.packing.manifest_step import (
+    build_manifest,
+    plan_generation,
+    read_relocations,
+    read_retries,
+    require_decoders,
+)
 from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
 from dataset_packaging.packing.previews import draw_contact_sheets, read_sidecar_previews
@@ -183,6 +189,18 @@ class Pipeline:
     def export_simpletuner(self, folder: Path) -> SimpleTunerReport:
         """Writes the dataset as SimpleTuner reads it; see `simpletuner_export.export_simpletuner`."""
         return export_simpletuner(self._run, folder)
+
+    def require_startable(self, options: RunOptions = RunOptions()) -> None:  # noqa: B008
+        """Makes sure that a run can begin: formats, manifest, folders, settings. Reads only; starts no executor.
+
+        Raises ConfigError, ManifestError, PlanConflict or StoreError, as the manifest step would.
+        """
+        run = self._run
+        require_decoders(run)
+        sources = expand_sources(run.stores, run.dataset.manifest)
+        require_a_row(run.stores, sources)
+        require_own_folders(run)
+        plan_generation(run, read_standing(run), sources, options)
 
     def is_up_to_date(self, options: RunOptions = RunOptions()) -> str | None:  # noqa: B008
         """Returns a sentence that says so where a run would do nothing, else None. Starts no executor."""

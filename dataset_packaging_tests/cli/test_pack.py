@@ -242,7 +242,20 @@ def test_a_manifest_without_rows_is_2_and_nothing_is_written(manifest: str, told
     )
     assert ended.exit_code == 2
     assert told in ended.error_line
+    assert ended.stdout == ""
     assert not list(tmp_path.glob("packed*/**/*"))
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_not_taken_for_another_run(tmp_path: Path):
+    (tmp_path / "photos.jsonl").write_text('{"s3_path": "file:///absent.jpg", "width": 8, "height": 8}\n')
+    (tmp_path / "photos.yaml").write_text("name: photos\nmanifest: photos.jsonl\noutput_prefix: /proc/nope/packed\n")
+    ended = run_command(
+        "pack", "photos.yaml", "--no-progress", cwd=tmp_path, env={"DAGSTER_HOME": str(tmp_path / "home")}
+    )
+    assert ended.exit_code == 3
+    assert "/proc/nope" in ended.stderr
+    assert "another run" not in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
