@@ -127,9 +127,9 @@ def _decode(data: bytes | memoryview) -> LeaseRecord | None:
 
 
 def _is_alive(holder: LeaseRecord) -> bool:
-    """Tells whether a holder still counts: its process on this host, its renewals elsewhere."""
-    if holder.host == _host():
-        return _process(int(holder.process.split(":")[0])) == holder.process
+    """Tells whether a holder still counts: it renews its lease and, on this host, its process is there."""
+    if holder.host == _host() and _process(int(holder.process.split(":")[0])) != holder.process:
+        return False
     return holder.expires_at_s > time.time()
 
 

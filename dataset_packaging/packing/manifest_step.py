@@ -108,10 +108,12 @@ def plan_generation(
 def read_relocations(run: Run, current: Published) -> pa.Table:
     """Returns the rows that wait for a place: moved ones and successful retries; none while a shard has no receipt."""
     moved: list[dict[str, object]] = []
+    rejected: set[tuple[int, int, int]] = set()
     tombstones = run.tombstones(current)
     for shard, receipt in zip(current.shards, run.status.read_receipts(current.shards), strict=True):
         if receipt is None:
             return RELOCATIONS_SCHEMA.empty_table()
+        rejected.update((BUCKETS.index(shard.bucket), shard.number, row.position) for row in receipt.rejected)
         empty = tombstones.get((shard.bucket.key, shard.number), frozenset())
         moved.extend(
             {
@@ -126,7 +128,11 @@ def read_relocations(run: Run, current: Published) -> pa.Table:
             for row in receipt.moved
             if row.position not in empty
         )
-    return pa.concat_tables([pa.Table.from_pylist(moved, schema=RELOCATIONS_SCHEMA), read_retries(run, current)])
+    retries = read_retries(run, current)
+    # A shard that was packed once more since holds its repaired rows by now: they stay where they are.
+    places = zip(*(retries[name].to_pylist() for name in ("bucket", "shard", "position")), strict=True)
+    retries = retries.filter(pa.array([place in rejected for place in places], pa.bool_()))
+    return pa.concat_tables([pa.Table.from_pylist(moved, schema=RELOCATIONS_SCHEMA), retries])
 
 
 def read_retries(run: Run, current: Published) -> pa.Table:

@@ -46,6 +46,7 @@ class PackTask:
         policy: fingerprint of the verification policy; goes to the receipt.
         sources: URIs of the manifest files, by number.
         old: the receipt of what stands at the shard's place, whose images may be used again; or None.
+        retry_reasons: for which rows that the old version rejected are tried again.
         poison: reason and detail of rows whose decode is known to kill a worker, by position.
         is_early: whether the run has completed fewer than EARLY_FETCHES fetches.
         publish_denied: whether to publish though every fetch was denied (other locations are open).
@@ -59,6 +60,7 @@ class PackTask:
     policy: str
     sources: tuple[str, ...]
     old: ShardReceipt | None = None
+    retry_reasons: frozenset[str] = frozenset()
     poison: tuple[tuple[int, str, str], ...] = ()
     is_early: bool = False
     publish_denied: bool = False
@@ -237,7 +239,7 @@ def _checked_rows(
         if position in poison
     }
     if old is not None:
-        known.update((row, checked) for row, checked in old.rejects(rows) if row not in known)
+        known.update((row, checked) for row, checked in old.rejects(rows, task.retry_reasons) if row not in known)
     ask = [row for row in range(len(rows)) if row not in known and not (old and old.holds(rows, row))]
     asked = set(ask)
     with contextlib.closing(checker.check([wanted[row] for row in ask])) as fetched:

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import Layout
-from dataset_packaging.core.ledger import RETRIED_REASONS
 from dataset_packaging.core.receipts import RejectedRow, ShardReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, PATH_COLUMN
 from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
@@ -81,11 +80,14 @@ class OldShard:
         """Tells whether the old shard has an image for a row of the new plan."""
         return _name(rows, row) in self._facts
 
-    def rejects(self, rows: pa.Table) -> Iterator[tuple[int, CheckedImage]]:
-        """Yields the rows that were rejected for good, under the same policy and for the same object."""
+    def rejects(self, rows: pa.Table, retried: frozenset[str]) -> Iterator[tuple[int, CheckedImage]]:
+        """Yields the rows that were rejected under the same policy and for the same object, and are not `retried`.
+
+        What the manifest said of the object's bytes may have changed: that is compared again.
+        """
         for row in range(len(rows)):
             old = self._rejected.get(_name(rows, row))
-            if old is not None and old.reason not in RETRIED_REASONS and old.reason != "checksum_mismatch":
+            if old is not None and old.reason not in retried and old.reason != "checksum_mismatch":
                 yield row, CheckedImage(None, "", Verdict(old.reason, old.detail))
 
     def take(self, rows: pa.Table, row: int, wanted: WantedImage, checker: ImageChecker) -> CheckedImage | None:

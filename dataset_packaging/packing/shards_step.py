@@ -59,11 +59,13 @@ def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsRe
     with run.lease():
         current = run.require_current()
         statuses = run.status.read(current.shards, buckets, restamp=True)
-        retry_rejected(run, current, statuses, frozenset(options.retry_rejected) | RETRIED_REASONS)
+        retried = frozenset(options.retry_rejected) | RETRIED_REASONS
+        if not options.rebuild:
+            retry_rejected(run, current, statuses, retried)
         due = [state for status in statuses for state in status.shards if state.problem or options.rebuild]
         tally = _Tally()
         if due:
-            _pack(run, current, due, tally, clock, reuse=not options.rebuild)
+            _pack(run, _plan_tasks(run, current, due, retried, reuse=not options.rebuild), tally, clock)
         everything = {status.bucket: status for status in _without_surplus(run, read_statuses(run, current))}
         write_derived(run, current, list(everything.values()))
         tombstones = run.tombstones(current)
@@ -71,11 +73,8 @@ def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsRe
     return ShardsReport(report, clock.seconds, dict(tally.counts))
 
 
-def _pack(
-    run: Run, current: Published, due: Sequence[ShardState], tally: _Tally, clock: StageClock, *, reuse: bool
-) -> None:
+def _pack(run: Run, tasks: list[PackTask], tally: _Tally, clock: StageClock) -> None:
     """Runs the tasks in rounds: all; then those that lost their worker, with the culprits named; and so on."""
-    tasks = _plan_tasks(run, current, due, reuse=reuse)
     all_tasks = {task.place: task for task in tasks}
     attempts: Counter[tuple[str, int]] = Counter()
     lost: Counter[tuple[str, int]] = Counter()
@@ -102,7 +101,9 @@ def _pack(
             tasks = _denied_after_all(run, all_tasks, tally)
 
 
-def _plan_tasks(run: Run, current: Published, due: Sequence[ShardState], *, reuse: bool) -> list[PackTask]:
+def _plan_tasks(
+    run: Run, current: Published, due: Sequence[ShardState], retried: frozenset[str], *, reuse: bool
+) -> list[PackTask]:
     """Returns a task per shard, the largest first."""
     policy = policy_fingerprint(run.dataset)
     sources = tuple(source.uri for source in current.summary.sources)
@@ -115,6 +116,7 @@ def _plan_tasks(run: Run, current: Published, due: Sequence[ShardState], *, reus
             policy,
             sources,
             None if state.damaged or not reuse else state.receipt,
+            retried,
             memory_bytes=run.executor.worker_memory_bytes,
         )
         for state in due

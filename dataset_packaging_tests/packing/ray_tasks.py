@@ -1,10 +1,11 @@
 """Task functions for the executor's tests: module-level, as Ray wants them."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
-from dataset_packaging.errors import NotFound
+from dataset_packaging.errors import DecoderStuck, NotFound
 
 
 class TwoArgumentError(Exception):
@@ -30,6 +31,23 @@ def die(number: int) -> int:
     if number % 2:
         os._exit(1)
     return number
+
+
+def die_once(mark: str) -> str:
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(1)
+    return mark
+
+
+def starve(_: int) -> int:
+    raise MemoryError("none left")
+
+
+def hang(mark: str) -> None:
+    Path(mark).write_text(str(os.getpid()))
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    raise DecoderStuck("an image has been decoding for ever")
 
 
 def touch_and_wait(path: str) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from multiprocessing.context import ForkServerContext
@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from dataset_packaging.config import load_dataset, read_runtime
+from dataset_packaging.io import s3_sink
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.executor import Executor, ray_executor
 from dataset_packaging.packing.reports import RunOptions
@@ -33,16 +34,38 @@ def _fork_server() -> ForkServerContext:
     return context
 
 
-def pack_until_killed(yaml: Path, root: str, kill: Kill, options: RunOptions = RunOptions()) -> int:  # noqa: B008
-    """Packs in another process, serially; returns its exit code, negative where a signal ended it."""
-    process = _fork_server().Process(target=_pack_watched, args=(yaml, root, kill, options))
+def pack_until_killed(
+    yaml: Path,
+    root: str,
+    kill: Kill,
+    options: RunOptions = RunOptions(),  # noqa: B008
+    *,
+    environ: Mapping[str, str] | None = None,
+    part_bytes: int = s3_sink.PART_BYTES,
+) -> int:
+    """Packs in another process, serially; returns its exit code, negative where a signal ended it.
+
+    Args:
+        yaml: the dataset.
+        root: URI below which steps count.
+        kill: whom and when.
+        options: of the run.
+        environ: variables to set.
+        part_bytes: size of the parts of uploads.
+    """
+    arguments = (yaml, root, kill, options, dict(environ or {}), part_bytes)
+    process = _fork_server().Process(target=_pack_watched, args=arguments)
     process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _pack_watched(yaml: Path, root: str, kill: Kill, options: RunOptions) -> None:
+def _pack_watched(
+    yaml: Path, root: str, kill: Kill, options: RunOptions, environ: dict[str, str], part_bytes: int
+) -> None:
+    os.environ.update(environ)
+    s3_sink.PART_BYTES = part_bytes
     with injection.watch(Stores, root, replace(kill, driver_pid=os.getpid())):
         pack(load_dataset(yaml), options)
 

@@ -9,7 +9,14 @@ import pytest
 
 from dataset_packaging.config import read_runtime
 from dataset_packaging.errors import NotFound, WorkerFailed
-from dataset_packaging.packing.executor import Executor, RayExecutor, SerialExecutor, ray_executor
+from dataset_packaging.packing.executor import (
+    SMALLEST_WORKER_BYTES,
+    Executor,
+    RayExecutor,
+    SerialExecutor,
+    map_surviving,
+    ray_executor,
+)
 from dataset_packaging_tests.packing import ray_tasks
 
 
@@ -114,3 +121,40 @@ def test_a_dead_worker_costs_no_other_item_of_its_group(on_ray: RayExecutor) -> 
     results = on_ray.map(ray_tasks.die_of_seven, range(10), weigh=lambda _: 0.1)
     kinds = {result.item: result.failure.kind if result.failure else None for result in results}
     assert kinds == {number: "worker_died" if number == 7 else None for number in range(10)}
+
+
+def test_a_task_whose_worker_dies_is_given_to_another(on_ray: RayExecutor, tmp_path: Path) -> None:
+    """DAG-13: a dead worker costs a retry of its own task, and nothing else."""
+    marks = [str(tmp_path / f"mark-{number}") for number in range(4)]
+    results = {result.item: result for result in map_surviving(on_ray, ray_tasks.die_once, marks)}
+    assert {item: result.require_value() for item, result in results.items()} == {mark: mark for mark in marks}
+
+
+def test_a_task_that_kills_every_worker_comes_back_with_its_failure(on_ray: RayExecutor) -> None:
+    """RAY-04: attempts are bounded."""
+    results = {result.item: result for result in map_surviving(on_ray, ray_tasks.die, [1, 2])}
+    assert results[2].require_value() == 2
+    assert results[1].failure is not None
+    assert results[1].failure.kind == "worker_died"
+
+
+def test_a_task_that_finds_no_memory_is_no_fault_of_the_program(executor: Executor) -> None:
+    (result,) = executor.map(ray_tasks.starve, [1])
+    assert result.failure is not None
+    assert result.failure.kind == "out_of_memory"
+
+
+def test_a_worker_with_a_decoder_that_hangs_is_given_up(on_ray: RayExecutor, tmp_path: Path) -> None:
+    """Its thread cannot be stopped; the next task must find another process."""
+    mark = tmp_path / "pid"
+    (result,) = on_ray.map(ray_tasks.hang, [str(mark)])
+    assert result.failure is not None
+    assert result.failure.kind == "worker_died"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)
+
+
+def test_a_worker_may_not_take_the_memory_of_the_whole_machine(on_ray: RayExecutor) -> None:
+    """RAY-05."""
+    assert on_ray.worker_memory_bytes >= SMALLEST_WORKER_BYTES
+    assert SerialExecutor().worker_memory_bytes == 0

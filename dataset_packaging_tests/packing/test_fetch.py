@@ -3,16 +3,17 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dataset_packaging.config import DatasetConfig, parse_dataset
-from dataset_packaging.errors import DecoderStuck
+from dataset_packaging.errors import DecoderStuck, NotFound, ObjectTooLarge, TransientStoreError
 from dataset_packaging.imaging.verify import ImagePolicy, Verdict
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing import decoder, fetch
-from dataset_packaging.packing.decoder import WantedImage
-from dataset_packaging.packing.fetch import ImageChecker, image_policy
+from dataset_packaging.packing.decoder import WantedImage, checksum_mismatch
+from dataset_packaging.packing.fetch import ImageChecker, image_policy, reject_reason
 from dataset_packaging_tests.imaging.samples import encoded, photograph
 
 _DATASET = """
@@ -119,3 +120,42 @@ def test_a_decode_without_end_is_told_and_the_next_shard_decodes(
         list(checker.check(wanted))
     monkeypatch.setattr(decoder, "verify_image", verify)
     assert len(list(checker.check(wanted))) == 3
+
+
+def test_an_object_above_the_limit_is_rejected_unread(dataset: DatasetConfig, tmp_path: Path) -> None:
+    small = ImagePolicy("strict", "upright", ("PNG",), max_pixels=10**6, max_bytes=1000)
+    stores = Stores(StorageConfig.of(dataset))
+    (checked,) = ImageChecker(stores, small, 60).check(_wanted(tmp_path, 1, 10))
+    assert (checked.verdict.reason, checked.data) == ("too_large", None)
+    assert stores.stats().get("bytes_read", 0) == 0
+
+
+def test_a_decoder_without_memory_is_no_verdict_yet(
+    checker: ImageChecker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour may have taken the memory: only a process of its own may blame the image."""
+    monkeypatch.setattr(decoder, "verify_image", lambda *_: Verdict("decoder_crashed", "MemoryError"))
+    with pytest.raises(MemoryError, match=r"000\.png"):
+        list(checker.check(_wanted(tmp_path, 1, 1000)))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"expected_bytes": 4}, "3 bytes; the manifest says 4"),
+        ({"expected_sha256": "00"}, "the manifest says 00"),
+        ({"expected_md5": "00"}, "the manifest says 00"),
+    ],
+)
+def test_what_the_manifest_says_of_the_bytes_is_compared(told: dict[str, Any], words: str) -> None:
+    """IMG-08: what no decoder can see."""
+    image = WantedImage("file:///0", 3, **told)
+    assert words in (checksum_mismatch(memoryview(b"abc"), "11", image) or "")
+    right = WantedImage("file:///0", 3, 3, "AA", "900150983CD24FB0D6963F7D28E17F72")
+    assert checksum_mismatch(memoryview(b"abc"), "aa", right) is None
+
+
+def test_reasons_are_told_by_the_type_of_the_error() -> None:
+    assert reject_reason(NotFound("u", "x")) == ("not_found", "x")
+    assert reject_reason(ObjectTooLarge("u", "x")) == ("too_large", "x")
+    assert reject_reason(TransientStoreError("u", "x")) == ("fetch_failed", "x")
