@@ -29,3 +29,18 @@ def test_the_dataset_that_the_readme_shows_is_valid():
     (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     dataset = parse_dataset(shown, "README.md", ROOT / "examples", environ={})
     assert dataset.name == "photos"
+
+
+def test_the_tests_that_hold_the_guarantees_exist():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_/]+\.py)(?:::([a-z_0-9]+))?`", text)
+    assert len(named) > 30
+    for file, test in named:
+        source = (ROOT / "dataset_packaging_tests" / file).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in source, f"{file}::{test}"
+
+
+def test_every_promise_names_its_test():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    assert [row for row in rows if ".py" not in row] == []

@@ -177,6 +177,8 @@ class Life(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1000), how=st.sampled_from(["remove", "flip", "cut", "empty"]))
     def damage_a_file(self, number: int, how: str) -> None:
         names = [name for name in states(self.dataset.packed) if not name.endswith(("DATASET.json", ".tmp-lock"))]
+        if not names:
+            return
         path = self.dataset.packed / names[number % len(names)]
         content = path.read_bytes()
         middle = len(content) // 2
