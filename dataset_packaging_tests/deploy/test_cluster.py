@@ -10,6 +10,8 @@ from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.deploy.packs import PackProcess, pack, published_shards, write_dataset
 from dataset_packaging_tests.servers.ray_nodes import RayNodes
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[RayNodes]:

@@ -23,6 +23,8 @@ from dataset_packaging_tests.servers.postgres import PostgresServer, find_progra
 from dataset_packaging_tests.servers.process import ServerProcess, free_ports, wait_until
 from dataset_packaging_tests.servers.s3_server import S3Endpoint
 
+pytestmark = pytest.mark.heavy
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROGRAMS = Path(sys.executable).parent
 DATASET = "slow"

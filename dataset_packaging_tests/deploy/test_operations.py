@@ -12,6 +12,8 @@ import pytest
 from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.servers.process import free_ports
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 540  # a minute is the wait for a tick; the rest is time that a busy machine takes
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")

@@ -14,6 +14,8 @@ from dataset_packaging.orchestration.keys import range_tags
 from dataset_packaging_tests.orchestration.small_dataset import SQUARE, TALL, WIDE, SmallDataset
 from dataset_packaging_tests.servers.dagster_dev import DagsterDev
 
+pytestmark = pytest.mark.heavy
+
 SLOW_SHARDS = 250
 SHARDS_IN_FLIGHT = 3  # on two CPUs: what is written without its receipt is written again, with the same bytes
 TICK_S = 150  # a tick a minute, and time for the run that it starts on a busy machine

@@ -21,6 +21,8 @@ from pathlib import Path
 from dataset_packaging.orchestration.instance import open_instance
 from dataset_packaging.orchestration.local_runs import run_packaging
 
+pytestmark = pytest.mark.heavy
+
 with open_instance(Path(sys.argv[2])) as instance:
     sys.exit(run_packaging(Path(sys.argv[1]), instance, partitions=["0_512/10000"]).exit_code)
 """

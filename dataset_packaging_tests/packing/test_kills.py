@@ -128,7 +128,7 @@ def test_a_run_that_is_killed_at_a_step(
     disturbed.config()
     hits = tmp_path / "hits"
     hits.mkdir()
-    kill = Kill(step, hits, occurrence=40 if " write " in step and "shard" in step else 1)
+    kill = Kill(step, hits, occurrence=3 if " write " in step and "shard" in step else 1)
     assert pack_until_killed(disturbed.yaml, root_of(disturbed), kill) == KILLED
     assert_ends_as(disturbed, clean)
 
@@ -258,7 +258,7 @@ def test_a_ray_run_whose_worker_or_driver_is_killed(
     disturbed.config()
     hits = tmp_path / "hits"
     hits.mkdir()
-    kill = Kill(step, hits, occurrence=20 if " write " in step else 1, victim=victim)  # type: ignore[arg-type]
+    kill = Kill(step, hits, occurrence=2 if " write " in step else 1, victim=victim)  # type: ignore[arg-type]
     run = pack_on_ray(disturbed.yaml, tmp_path / "injected", root=root_of(disturbed), kill=kill)
     assert len(list(hits.iterdir())) >= kill.occurrence, run.stderr
     if victim == "self":

@@ -20,6 +20,8 @@ from dataset_packaging_tests.packing.runs import KILLED, pack_on_ray, pack_until
 from dataset_packaging_tests.packing.test_kills import small_dataset
 from dataset_packaging_tests.servers.s3_server import S3Endpoint
 
+pytestmark = pytest.mark.heavy
+
 PART_BYTES = 5 << 20
 """The least that S3 takes: a shard of a few large images is then an upload of several parts."""
 
