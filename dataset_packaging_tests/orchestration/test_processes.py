@@ -15,13 +15,13 @@ from dataset_packaging.orchestration.keys import range_tags
 from dataset_packaging_tests.orchestration.process_jobs import DATASET_YAML, KILLED_ONCE, build_job
 from dataset_packaging_tests.orchestration.small_dataset import FIRST, LAST, SQUARE, TALL, WIDE, SmallDataset
 
+pytestmark = pytest.mark.heavy
+
 PACK = """
 import sys
 from pathlib import Path
 from dataset_packaging.orchestration.instance import open_instance
 from dataset_packaging.orchestration.local_runs import run_packaging
-
-pytestmark = pytest.mark.heavy
 
 with open_instance(Path(sys.argv[2])) as instance:
     sys.exit(run_packaging(Path(sys.argv[1]), instance, partitions=["0_512/10000"]).exit_code)
