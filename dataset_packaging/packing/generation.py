@@ -4,13 +4,15 @@ Nothing reads a generation that `CURRENT.json` does not name. Its files are neve
 tag or hash is damage.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import GenerationLayout, Layout
 from dataset_packaging.core.receipts import StoredObject
@@ -72,6 +74,7 @@ class GenerationSummary:
         prior: number of the generation that it grew from, or None.
         fingerprint: of sources and settings.
         probing: fingerprint of the settings that decide about rows without a bucket.
+        owner: name and prefixes of the dataset.
         identity: settings that decide where rows stand.
         sources: in manifest order.
         blocks: in manifest order.
@@ -89,6 +92,7 @@ class GenerationSummary:
     prior: int | None
     fingerprint: str
     probing: str
+    owner: dict[str, str]
     identity: dict[str, str]
     sources: tuple[SourceRecord, ...]
     blocks: tuple[BlockRecord, ...]
@@ -159,6 +163,27 @@ def read_current(stores: Stores, layout: Layout) -> Published | None:
     """Returns the published generation, or None where there is none. Raises IndexDamaged where it cannot be read."""
     number = read_current_number(stores, layout)
     return None if number is None else read_generation(stores, layout, number)
+
+
+def owner_of(dataset: DatasetConfig) -> dict[str, str]:
+    """Returns what says whose a work folder is. Pure."""
+    return {
+        "name": dataset.name,
+        "output_prefix": dataset.output_prefix,
+        "sidecar_prefix": dataset.sidecar_prefix,
+    }
+
+
+def generation_numbers(layout: Layout, uris: Iterable[str]) -> list[int]:
+    """Returns the numbers of the generations that have any of these files, the highest first. Pure."""
+    found = {generation_number(layout, uri) for uri in uris}
+    return sorted((number for number in found if number is not None), reverse=True)
+
+
+def generation_number(layout: Layout, uri: str) -> int | None:
+    """Returns the number of the generation that a file belongs to, or None for another file. Pure."""
+    found = re.match(r"(\d{6,})/", uri.removeprefix(layout.generations_prefix))
+    return int(found[1]) if found and uri.startswith(layout.generations_prefix) else None
 
 
 def read_summary(stores: Stores, layout: Layout, number: int) -> GenerationSummary:

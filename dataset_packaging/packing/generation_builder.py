@@ -30,6 +30,7 @@ from dataset_packaging.packing.generation import (
     GenerationSummary,
     SourceRecord,
     WorkFile,
+    owner_of,
 )
 from dataset_packaging.packing.index_schema import (
     CORRECTIONS_SCHEMA,
@@ -318,6 +319,7 @@ class GenerationBuilder:
             request.ancestor.summary.number if request.ancestor else None,
             request.fingerprint,
             request.probing,
+            owner_of(self.dataset),
             request.identity,
             tuple(SourceRecord(source.uri, source.size_bytes, source.tag) for source in request.sources),
             tuple(

@@ -12,11 +12,11 @@ from dataset_packaging.imaging.verify import unreadable_formats
 from dataset_packaging.io.jsonl import SourceFile, expand_sources, require_a_row
 from dataset_packaging.io.parquet import read_table, write_table
 from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint, probing_fingerprint
-from dataset_packaging.packing.generation import GenerationSummary, Published
+from dataset_packaging.packing.generation import GenerationSummary, Published, generation_number
 from dataset_packaging.packing.generation_builder import GenerationBuilder, GenerationRequest
 from dataset_packaging.packing.index_schema import RELOCATIONS_SCHEMA
 from dataset_packaging.packing.ownership import claim_folders, require_own_folders
-from dataset_packaging.packing.recovery import Standing, generation_number, read_standing
+from dataset_packaging.packing.recovery import Standing, read_standing
 from dataset_packaging.packing.reports import BucketPlan, ManifestReport, RunOptions, StageClock
 from dataset_packaging.packing.run import Run
 
@@ -44,6 +44,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
             clock,
         )
         request = plan_generation(run, standing, sources, options)
+        claim_folders(run)
         if request is None:
             assert standing.current is not None
             summary = standing.current.summary
@@ -51,7 +52,6 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
                 builder.publish(summary.number)
             _drop_leftovers(run, summary)
             return _report(summary, True, 0, clock.seconds)
-        claim_folders(run)
         summary = builder.build(request)
         _carry_retries(run, standing, request)
         run.require_lease()
@@ -174,7 +174,7 @@ def _drop_leftovers(run: Run, summary: GenerationSummary) -> None:
     old = [
         info.uri
         for info in run.stores.list(run.layout.generations_prefix)
-        if generation_number(run, info.uri) not in kept
+        if generation_number(run.layout, info.uri) not in kept
     ]
     current_retries = run.layout.retries_uri(summary.number)
     old += [info.uri for info in run.stores.list(run.layout.retries_prefix) if info.uri != current_retries]

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dataset_packaging.errors import NotFound, PlanConflict
+from dataset_packaging.core.invariants import Finding
+from dataset_packaging.errors import IndexDamaged, NotFound, PlanConflict
+from dataset_packaging.packing.generation import generation_numbers, owner_of, read_summary
 from dataset_packaging.packing.run import Run
 
 
@@ -15,7 +17,7 @@ def require_own_folders(run: Run) -> None:
 
     Raises PlanConflict naming the folder and what was found there.
     """
-    owner = _read_owner(run)
+    owner = _read_owner(run) or _told_by_generations(run)
     if owner is None:
         folders = (run.dataset.output_prefix, run.dataset.sidecar_prefix, run.dataset.work_prefix)
         for found in _first_objects(run, folders):
@@ -24,7 +26,7 @@ def require_own_folders(run: Run) -> None:
                 "choose prefixes that are empty, or restore the work_prefix of the dataset that made these files"
             )
         return
-    for name, value in _identity(run).items():
+    for name, value in owner_of(run.dataset).items():
         if owner.get(name) != value:
             raise PlanConflict(
                 f"{run.dataset.work_prefix} belongs to dataset {owner.get('name')!r} with {name} "
@@ -33,32 +35,40 @@ def require_own_folders(run: Run) -> None:
 
 
 def claim_folders(run: Run) -> None:
-    """Writes whose work folder this is, once."""
-    run.stores.put_if_absent(run.layout.identity_uri, msgspec.json.encode(_identity(run)))
+    """Writes whose work folder this is, where nothing says so yet."""
+    if _read_owner(run) is None:
+        run.stores.put(run.layout.identity_uri, msgspec.json.encode(owner_of(run.dataset)))
+
+
+def find_ownership_faults(run: Run) -> list[Finding]:
+    """Returns a finding where the work folder does not say whose it is. Reads only."""
+    if _read_owner(run) is not None:
+        return []
+    detail = f"{run.layout.identity_uri} is missing or damaged; run pack again: it is rebuilt"
+    return [Finding("work_files", None, None, detail)]
 
 
 def _read_owner(run: Run) -> dict[str, str] | None:
-    uri = run.layout.identity_uri
     try:
-        return msgspec.json.decode(run.stores.get(uri), type=dict[str, str])
-    except NotFound:
+        return msgspec.json.decode(run.stores.get(run.layout.identity_uri), type=dict[str, str])
+    except (NotFound, msgspec.DecodeError):
         return None
-    except msgspec.DecodeError as error:
-        raise PlanConflict(f"{uri} is damaged ({error}): restore it, or remove the whole work_prefix") from error
+
+
+def _told_by_generations(run: Run) -> dict[str, str] | None:
+    """Returns the owner that the newest generation names, be it published or not."""
+    uris = (info.uri for info in run.stores.list(run.layout.generations_prefix))
+    for number in generation_numbers(run.layout, uris):
+        try:
+            return read_summary(run.stores, run.layout, number).owner
+        except IndexDamaged:
+            continue
+    return None
 
 
 def _first_objects(run: Run, folders: Iterable[str]) -> Iterable[str]:
     for folder in folders:
         for info in run.stores.list(f"{folder}/"):
-            if info.uri != run.layout.lease_uri:
+            if info.uri not in (run.layout.lease_uri, run.layout.identity_uri):
                 yield info.uri
                 break
-
-
-def _identity(run: Run) -> dict[str, str]:
-    dataset = run.dataset
-    return {
-        "name": dataset.name,
-        "output_prefix": dataset.output_prefix,
-        "sidecar_prefix": dataset.sidecar_prefix,
-    }

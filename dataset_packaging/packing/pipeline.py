@@ -37,7 +37,7 @@ from dataset_packaging.packing.manifest_step import (
     read_retries,
     require_decoders,
 )
-from dataset_packaging.packing.ownership import require_own_folders
+from dataset_packaging.packing.ownership import find_ownership_faults, require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
 from dataset_packaging.packing.previews import draw_contact_sheets, read_sidecar_previews
 from dataset_packaging.packing.recovery import read_standing
@@ -209,7 +209,7 @@ class Pipeline:
             return None
         standing = read_standing(run)
         current = standing.current
-        if current is None or standing.damage:
+        if current is None or standing.damage or find_ownership_faults(run):
             return None
         require_own_folders(run)
         if plan_generation(run, standing, expand_sources(run.stores, run.dataset.manifest), options):

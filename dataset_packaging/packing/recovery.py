@@ -4,7 +4,6 @@ Places stand twice (index and placement), so that one damaged file of a bucket c
 generation before is replayed with the same relocations: from the same manifest the same places follow.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from dataset_packaging.packing.generation import (
     GenerationSummary,
     Published,
     WorkFile,
+    generation_numbers,
     read_current_number,
     read_generation,
     read_summary,
@@ -60,7 +60,7 @@ def read_standing(run: Run) -> Standing:
     none = RELOCATIONS_SCHEMA.empty_table()
     damage: list[Finding] = []
     present = {info.uri: info for info in run.stores.list(run.layout.generations_prefix)}
-    numbers = _generation_numbers(run, present)
+    numbers = generation_numbers(run.layout, present)
     try:
         number = read_current_number(run.stores, run.layout)
     except IndexDamaged as error:
@@ -143,18 +143,6 @@ def _summary(run: Run, number: int) -> GenerationSummary | None:
         return read_summary(run.stores, run.layout, number)
     except IndexDamaged:
         return None
-
-
-def generation_number(run: Run, uri: str) -> int | None:
-    """Returns the number of the generation that a file belongs to, or None for another file. Pure."""
-    found = re.match(r"(\d{6,})/", uri.removeprefix(run.layout.generations_prefix))
-    return int(found[1]) if found and uri.startswith(run.layout.generations_prefix) else None
-
-
-def _generation_numbers(run: Run, present: Iterable[str]) -> list[int]:
-    """Returns the numbers of all generations that have files, the highest first."""
-    found = {generation_number(run, uri) for uri in present}
-    return sorted((number for number in found if number is not None), reverse=True)
 
 
 def _finding(detail: str, file: WorkFile | None = None) -> Finding:

@@ -16,6 +16,7 @@ from dataset_packaging.packing.executor import map_surviving
 from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.inspection import InspectTask, inspect_shard
 from dataset_packaging.packing.ledger_step import derive_files, read_ledger, read_statuses, stale_files
+from dataset_packaging.packing.ownership import find_ownership_faults
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reference import find_reference_faults
 from dataset_packaging.packing.reports import StageClock, VerifyReport
@@ -37,7 +38,7 @@ def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     if standing.current is None and not standing.damage:
         run.require_current()
     reference_findings = check_reference(run)
-    findings = [*standing.damage, *_foreign_files(run)]
+    findings = [*find_ownership_faults(run), *standing.damage, *_foreign_files(run)]
     if standing.current is None:
         return VerifyReport((*findings, *reference_findings), 0, 0, 0, clock.seconds)
     current = standing.current

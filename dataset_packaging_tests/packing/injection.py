@@ -29,7 +29,7 @@ class Kill:
         hits: a folder that counts matches over all processes.
         occurrence: which match is the one, from 1.
         victim: who dies: the process of the event, the run's driver, or the driver with all its descendants.
-        driver_pid: of the run.
+        driver_pid: of the run; 0 where the event is in the driver itself.
     """
 
     event: str
@@ -55,14 +55,15 @@ class Kill:
 
     def kill(self) -> None:
         """Kills the victim, at once and without notice."""
+        driver_pid = self.driver_pid or os.getpid()
         if self.victim == "everything":
             import psutil
 
-            for child in psutil.Process(self.driver_pid).children(recursive=True):
+            for child in psutil.Process(driver_pid).children(recursive=True):
                 if child.pid != os.getpid():
                     child.kill()
         if self.victim != "self":
-            os.kill(self.driver_pid, signal.SIGKILL)
+            os.kill(driver_pid, signal.SIGKILL)
         if self.victim != "driver":
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -184,6 +184,7 @@ WORK_FILES = {
     "corrections": "generation-000002/corrections.parquet",
     "relocations": "generation-000002/relocations.parquet",
     "pointer": "CURRENT.json",
+    "owner": "DATASET.json",
 }
 
 
