@@ -4,7 +4,7 @@ Places stand twice (index and placement), so that one damaged file of a bucket c
 generation before is replayed with the same relocations: from the same manifest the same places follow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,28 +28,37 @@ from dataset_packaging.packing.index_schema import RELOCATIONS_SCHEMA
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import same_object
 
+_REMEDY = "run pack again: it is rebuilt"
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The generations of a dataset as they stand.
 
     Attributes:
-        current: the published one where all its files are sound; None where there is none, or one is damaged.
+        readable: the published one where its plan can be read, sound or not; None where there is none.
         known: the newest summary that can be read, or None.
         last_number: the highest number that is in use, 0 where there is none.
         ancestor: what a new generation grows from, or None: from nothing.
         relocations: rows that left their places between ancestor and the published generation, to be replayed.
         damage: what is wrong, one finding per file.
-        is_published: whether the pointer names `current`.
+        damaged_uris: the files of the published generation that are missing or damaged.
+        is_published: whether the pointer names the generation.
     """
 
-    current: Published | None
+    readable: Published | None
     known: GenerationSummary | None
     last_number: int
     ancestor: Ancestor | None
     relocations: pa.Table
     damage: tuple[Finding, ...]
+    damaged_uris: frozenset[str]
     is_published: bool
+
+    @property
+    def current(self) -> Published | None:
+        """The published generation where all its files are sound, or None."""
+        return None if self.damaged_uris else self.readable
 
 
 def read_standing(run: Run) -> Standing:
@@ -58,43 +67,54 @@ def read_standing(run: Run) -> Standing:
     Where the pointer is lost, the newest generation that is complete takes its place: its summary was written last.
     """
     none = RELOCATIONS_SCHEMA.empty_table()
-    damage: list[Finding] = []
     present = {info.uri: info for info in run.stores.list(run.layout.generations_prefix)}
     numbers = generation_numbers(run.layout, present)
-    try:
-        number = read_current_number(run.stores, run.layout)
-    except IndexDamaged as error:
-        damage.append(_finding(str(error)))
-        number = None
-    is_published = number is not None
+    number, damage = _published_number(run, numbers)
+    is_published = number is not None and not damage
     if number is None:
-        number = next((each for each in numbers if _summary(run, each) is not None), None)
-        if number is None:
-            return Standing(None, None, numbers[0] if numbers else 0, None, none, tuple(damage), False)
-        if not damage:
-            damage.append(_finding(f"{run.layout.current_uri} is missing; run pack again: it is rebuilt"))
+        last_number = numbers[0] if numbers else 0
+        return Standing(None, None, last_number, None, none, damage, frozenset(), False)
     last_number = max([number, *numbers])
     summary = _summary(run, number)
     if summary is None:
         uri = run.layout.generation(number).summary_uri
-        damage.append(_finding(f"{uri} is missing or damaged; run pack again: it is rebuilt"))
         ancestor = _first_sound(run, present, (each for each in numbers if each < number))
-        relocations = _replayed(run, number)
+        known = ancestor.summary if ancestor else None
+        damage += (_finding(f"{uri} is missing or damaged; {_REMEDY}"),)
         return Standing(
-            None, ancestor.summary if ancestor else None, last_number, ancestor, relocations, tuple(damage), False
+            None, known, last_number, ancestor, _replayed(run, number), damage, frozenset({uri}), is_published
         )
     damaged = _damaged_files(run, summary, present)
-    if not damaged:
-        current = read_generation(run.stores, run.layout, number)
-        ancestor = _ancestor(run, summary, [])
-        return Standing(current, summary, last_number, ancestor, none, tuple(damage), is_published)
-    damage += [_finding(f"{file.uri} is missing or damaged; run pack again: it is rebuilt", file) for file in damaged]
-    ancestor = _ancestor(run, summary, damaged)
-    if ancestor is not None:
-        return Standing(None, summary, last_number, ancestor, none, tuple(damage), is_published)
-    ancestor = _first_sound(run, present, [summary.prior] if summary.prior is not None else [])
-    relocations = _replayed(run, number)
-    return Standing(None, summary, last_number, ancestor, relocations, tuple(damage), is_published)
+    damage += tuple(_finding(f"{file.uri} is missing or damaged; {_REMEDY}", file) for file in damaged)
+    ancestor, relocations = _ancestor(run, summary, damaged), none
+    if ancestor is None:
+        ancestor = _first_sound(run, present, [summary.prior] if summary.prior is not None else [])
+        relocations = _replayed(run, number)
+    lost = frozenset(file.uri for file in damaged)
+    readable = None if run.layout.generation(number).plan_uri in lost else _readable(run, number)
+    return Standing(readable, summary, last_number, ancestor, relocations, damage, lost, is_published)
+
+
+def _published_number(run: Run, numbers: Sequence[int]) -> tuple[int | None, tuple[Finding, ...]]:
+    """Returns which generation is published, or should be, and what is wrong with the pointer."""
+    try:
+        number = read_current_number(run.stores, run.layout)
+    except IndexDamaged as error:
+        number, problem = None, str(error)
+    else:
+        problem = f"{run.layout.current_uri} is missing; {_REMEDY}"
+    if number is not None:
+        return number, ()
+    complete = next((each for each in numbers if _summary(run, each) is not None), None)
+    is_new = complete is None and "missing" in problem
+    return complete, () if is_new else (_finding(problem),)
+
+
+def _readable(run: Run, number: int) -> Published | None:
+    try:
+        return read_generation(run.stores, run.layout, number)
+    except IndexDamaged:
+        return None
 
 
 def _damaged_files(run: Run, summary: GenerationSummary, present: Mapping[str, ObjectInfo]) -> list[WorkFile]:

@@ -10,7 +10,7 @@ from dataset_packaging.core.invariants import (
     find_imbalance,
     find_reject_excess,
 )
-from dataset_packaging.errors import NotFound, ObjectDamaged
+from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
 from dataset_packaging.io.parquet import read_row_count
 from dataset_packaging.packing.executor import map_surviving
 from dataset_packaging.packing.generation import Published
@@ -31,33 +31,42 @@ FULL_TASK_BYTES = 128 << 20
 def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     """Checks everything that landed against plan, receipts and contract; every finding names bucket and shard.
 
-    Where the plan itself cannot be read, the findings say so and nothing else is looked at.
+    Where the plan itself cannot be read, the findings say so, and shards are not looked at.
     """
     clock = StageClock("verify", "shards", run.progress)
     standing = read_standing(run)
-    if standing.current is None and not standing.damage:
+    if standing.readable is None and not standing.damage:
         run.require_current()
     reference_findings = check_reference(run)
     findings = [*find_ownership_faults(run), *standing.damage, *_foreign_files(run)]
-    if standing.current is None:
+    if standing.readable is None:
         return VerifyReport((*findings, *reference_findings), 0, 0, 0, clock.seconds)
-    current = standing.current
-    findings += check_manifest(run, current)
+    current = standing.readable
+    findings += check_manifest(run, current) if not standing.damaged_uris else []
     findings += reference_findings
     statuses = read_statuses(run, current)
     for status in statuses:
         findings += check_states(status, main=True, side=True)
     found, shards, rows, size = inspect_buckets(run, statuses, clock, main=True, side=True, deep=deep)
     findings += found
+    try:
+        findings += _check_derived(run, current, statuses)
+    except IndexDamaged:
+        if not standing.damaged_uris:  # else it is named already
+            raise
+    return VerifyReport(tuple(findings), shards, rows, size, clock.seconds)
+
+
+def _check_derived(run: Run, current: Published, statuses: Sequence[BucketStatus]) -> list[Finding]:
+    """Checks the balance, and that ledger and reject lists tell it. Raises IndexDamaged where it cannot be counted."""
     ledger = read_ledger(run, current, statuses)
     stale, surplus = stale_files(run, derive_files(run, current, statuses, ledger))
-    findings += [
+    findings = [
         Finding("work_files", None, None, f"{uri} is not what the receipts say; run pack again: it is derived anew")
         for uri in (*stale, *surplus)
     ]
     findings += find_imbalance(ledger)
-    findings += find_reject_excess(ledger, run.dataset.images.max_rejected_fraction)
-    return VerifyReport(tuple(findings), shards, rows, size, clock.seconds)
+    return findings + find_reject_excess(ledger, run.dataset.images.max_rejected_fraction)
 
 
 def check_manifest(run: Run, current: Published) -> list[Finding]:

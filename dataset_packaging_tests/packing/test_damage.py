@@ -14,6 +14,7 @@ from dataset_packaging.core.invariants import Finding
 from dataset_packaging.packing.reports import RunOptions
 from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.packing.photo_dataset import (
+    FileState,
     PhotoDataset,
     changed,
     contents,
@@ -221,6 +222,31 @@ def test_several_damaged_work_files_at_once(dataset: PhotoDataset, files: tuple[
     assert verified(dataset, deep=True) == []
 
 
+def test_damage_of_every_kind_at_once_is_named_and_repaired_at_once(dataset: PhotoDataset) -> None:
+    """A damaged index must not hide a damaged shard."""
+    before = _output(dataset)
+    empty(dataset.packed / "work" / WORK_FILES["index"])
+    cut_by_one_byte(dataset.packed / "main" / SHARD)
+    remove(dataset.packed / "side" / "0_512/6667/shard-000000.parquet")
+    write_junk(dataset.packed / "work/receipts/0_512/15000/shard-000000.json")
+    found = {(finding.check, finding.bucket, finding.shard) for finding in verified(dataset)}
+    assert found >= {
+        ("work_files", SQUARE, None),
+        ("shard_state", SQUARE, 1),
+        ("sidecar_state", "0_512/6667", 0),
+        ("shard_state", "0_512/15000", 0),
+    }
+    pack(dataset)
+    after = _output(dataset)
+    assert set(changed(before, after)) == {
+        f"main/{SHARD}",
+        "main/0_512/15000/shard-000000.parquet",
+        "side/0_512/6667/shard-000000.parquet",
+    }
+    assert verified(dataset, deep=True) == []
+    assert check(dataset.yaml) == []
+
+
 def test_damaged_places_and_a_grown_manifest_at_once(dataset: PhotoDataset) -> None:
     before = _output(dataset)
     remove(dataset.packed / "work" / WORK_FILES["placement"])
@@ -316,5 +342,5 @@ def test_a_file_of_somebody_else_beside_the_shards_is_a_finding_and_stays(datase
     assert (dataset.packed / "side" / "README.md").exists()
 
 
-def _output(dataset: PhotoDataset) -> dict[str, object]:
+def _output(dataset: PhotoDataset) -> dict[str, FileState]:
     return {name: state for name, state in states(dataset.packed).items() if name.startswith(("main/", "side/"))}
