@@ -246,7 +246,6 @@ RAY_STEPS = [
     ("after put work/receipts/BUCKET/shard-N.json", "self"),
     ("before put work/generation-N/blocks/N-N.keys.parquet", "self"),
     ("after publish work/generation-N/index/BUCKET.parquet", "everything"),
-    ("before put side/BUCKET/shard-N.parquet", "self"),
 ]
 
 
