@@ -151,6 +151,7 @@ def merge_bucket(task: MergeTask) -> MergeReport:
             schema,
             compression="zstd",
             compression_level=ZSTD_LEVEL,
+            use_dictionary=False,
             write_page_checksum=True,
         ) as index,
         pq.ParquetWriter(pa.PythonFile(placement_sink, mode="w"), PLACEMENT_SCHEMA, compression="zstd") as placement,

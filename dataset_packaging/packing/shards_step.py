@@ -129,9 +129,18 @@ def _cost_px(task: PackTask) -> int:
 
 
 def _weigher(tasks: Sequence[PackTask], slots: int) -> Callable[[PackTask], float]:
-    """Returns how shards are put together in tasks: none too small to be worth its call, nor too large for the tail."""
-    full_px = min(FULL_TASK_PX, sum(map(_cost_px, tasks)) // (TASKS_PER_SLOT * slots))
-    return lambda task: _cost_px(task) / max(1, full_px)
+    """Returns how shards are put together in tasks.
+
+    No task is too small to be worth its call nor too large for the tail, and two shards that are packed side by side
+    hold about one row group between them.
+    """
+    full_px = max(1, min(FULL_TASK_PX, sum(map(_cost_px, tasks)) // (TASKS_PER_SLOT * slots)))
+
+    def weigh(task: PackTask) -> float:
+        held = 2 * task.shard.estimated_bytes / task.dataset.packing.row_group_bytes
+        return max(_cost_px(task) / full_px, held if held >= 1 else 0.0)
+
+    return weigh
 
 
 def _early(tasks: Sequence[PackTask], tally: _Tally) -> Iterator[PackTask]:

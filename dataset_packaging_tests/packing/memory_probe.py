@@ -1,0 +1,35 @@
+"""Packs or looks at a dataset in a process of its own and tells what memory that took.
+
+Usage: python -m dataset_packaging_tests.packing.memory_probe pack|status DATASET.yaml
+"""
+
+import contextlib
+import json
+import os
+import resource
+import sys
+
+from dataset_packaging.config import load_dataset
+from dataset_packaging.packing.executor import SerialExecutor
+from dataset_packaging.packing.pipeline import BUCKET_KEYS, Pipeline
+from dataset_packaging.packing.reports import SilentProgress
+
+
+def peak_bytes() -> int:
+    """Returns the highest resident set size so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(what: str, yaml: str) -> None:
+    """Does it, and prints counts and the peak as JSON."""
+    dataset = load_dataset(yaml, os.environ)
+    with Pipeline(dataset, lambda: contextlib.nullcontext(SerialExecutor()), SilentProgress(), "probe") as pipeline:
+        if what == "pack":
+            pipeline.build_manifest()
+            pipeline.pack_buckets(BUCKET_KEYS)
+        total = pipeline.ledger().total
+    print(json.dumps({"packed": total.packed, "rejected": sum(total.rejected.values()), "peak_bytes": peak_bytes()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,147 @@
+"""Bounds of memory, as peaks of resident memory of processes that do one thing. Times are measured by benchmarks."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dataset_packaging.config import DatasetConfig, load_dataset, set_ray_environment
+from dataset_packaging.core.receipts import ShardReceipt, StoredObject, encode_receipt
+from dataset_packaging.packing.executor import SerialExecutor
+from dataset_packaging.packing.fetch import LOOK_AHEAD_BYTES
+from dataset_packaging.packing.fingerprints import main_fingerprint, policy_fingerprint
+from dataset_packaging.packing.pipeline import Pipeline
+from dataset_packaging.packing.reports import SilentProgress
+
+MIB = 1 << 20
+BASE_BYTES = 250 * MIB
+"""The interpreter, the libraries, and what a worker may take beside what is counted."""
+
+ROW_GROUP_BYTES = 32 * MIB
+
+_DATASET = """
+name: memory
+manifest: rows.jsonl
+output_prefix: out
+mapping: {{direct: {{image_key: id, s3_image_path: path}}}}
+packing: {{shard_size: {shard_size}, row_group_bytes: {row_group_bytes}, max_shard_bytes: 4294967296}}
+"""
+
+
+def _write_dataset(folder: Path, image: Path, rows: int, shard_size: int, size_px: tuple[int, int]) -> Path:
+    """Writes a manifest that names one image again and again, under other keys."""
+    facts = {"path": f"file://{image}", "width": size_px[0], "height": size_px[1], "bytes": image.stat().st_size}
+    lines = [json.dumps({"id": f"{number:06d}", **facts}) for number in range(rows)]
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    yaml = folder / "memory.yaml"
+    yaml.write_text(_DATASET.format(shard_size=shard_size, row_group_bytes=ROW_GROUP_BYTES))
+    return yaml
+
+
+def _probe(what: str, yaml: Path) -> dict[str, int]:
+    """Runs the probe in the environment that workers have."""
+    environ = {**os.environ, "MALLOC_ARENA_MAX": "2"}
+    command = [sys.executable, "-m", "dataset_packaging_tests.packing.memory_probe", what, str(yaml)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_workers_get_the_environment_that_the_bounds_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    set_ray_environment()
+    assert os.environ["MALLOC_ARENA_MAX"] == "2"
+
+
+@pytest.fixture(scope="module")
+def four_mib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image whose bytes are as many as its pixels' samples, and cheap to verify."""
+    path = tmp_path_factory.mktemp("images") / "noise.png"
+    pixels = np.random.default_rng(1).integers(0, 256, (1024, 1365, 3), np.uint8)
+    Image.fromarray(pixels).save(path, compress_level=0)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shards", "shard_mib"), [(1, 64), (4, 64), (16, 64), (1, 1024)], ids=["one", "four", "sixteen", "large"]
+)
+def test_a_worker_is_flat_in_the_number_and_the_size_of_shards(
+    tmp_path: Path, four_mib: Path, shards: int, shard_mib: int
+) -> None:
+    """SCALE: the peak is look-ahead, one row group, one decode and the base, whatever the shards hold."""
+    rows = shard_mib // 4
+    told = _probe("pack", _write_dataset(tmp_path, four_mib, shards * rows, rows, (1365, 1024)))
+    assert told["packed"] == shards * rows
+    assert told["peak_bytes"] <= LOOK_AHEAD_BYTES + ROW_GROUP_BYTES + 4 * 1365 * 1024 + BASE_BYTES
+
+
+def test_the_largest_images_are_decoded_one_at_a_time(tmp_path: Path) -> None:
+    """SCALE: a progressive JPEG is held as all its coefficients; several of 300 megapixels follow each other."""
+    side_px = 17_320
+    path = tmp_path / "large.jpg"
+    with Image.new("L", (side_px, side_px), 128) as image:
+        image.save(path, quality=80, progressive=True)
+    told = _probe("pack", _write_dataset(tmp_path, path, 4, 1000, (side_px, side_px)))
+    assert told["packed"] == 4
+    assert told["peak_bytes"] <= LOOK_AHEAD_BYTES + ROW_GROUP_BYTES + 4 * side_px**2 + BASE_BYTES
+
+
+def _pipeline(dataset: DatasetConfig) -> Pipeline:
+    return Pipeline(dataset, lambda: nullcontext(SerialExecutor()), SilentProgress(), "test")
+
+
+def _write_receipts(dataset: DatasetConfig) -> None:
+    """Puts an object, facts and a receipt in the place of every planned shard, without packing any."""
+    with _pipeline(dataset) as pipeline:
+        run = pipeline._run
+        current = run.require_current()
+        policy = policy_fingerprint(dataset)
+        for shard in current.shards:
+            stored = []
+            places = run.layout.shard_uri(shard.bucket, shard.number), run.layout.facts_uri(shard.bucket, shard.number)
+            for uri in places:
+                path = Path(uri.removeprefix("file://"))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(b"0123456789")
+                info = run.stores.head(uri)
+                stored.append(StoredObject(info.size_bytes, info.tag, "0" * 64))
+            receipt = ShardReceipt(
+                dataset.name,
+                shard.bucket.key,
+                shard.number,
+                main_fingerprint(dataset, shard),
+                stored[0],
+                stored[1],
+                shard.live_rows,
+                shard.live_rows,
+                10,
+                1,
+                policy,
+                current.summary.number,
+            )
+            path = Path(run.layout.receipt_uri(shard.bucket, shard.number).removeprefix("file://"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode_receipt(receipt))
+
+
+def test_the_driver_is_flat_in_the_number_of_shards(tmp_path: Path, four_mib: Path) -> None:
+    """SCALE: what the driver keeps of 10,000 shards is a few kilobytes each."""
+    peaks = []
+    for shards in (1_000, 10_000):
+        folder = tmp_path / str(shards)
+        folder.mkdir()
+        yaml = _write_dataset(folder, four_mib, shards, 1, (1365, 1024))
+        dataset = load_dataset(yaml, os.environ)
+        with _pipeline(dataset) as pipeline:
+            pipeline.build_manifest()
+        _write_receipts(dataset)
+        told = _probe("status", yaml)
+        assert told["packed"] == shards
+        peaks.append(told["peak_bytes"])
+    assert peaks[1] - peaks[0] <= 9_000 * 8192
