@@ -28,14 +28,14 @@ class Peer:
         return Path(self.script).stem
 
 
-_IMG2DATASET = ("img2dataset==1.47.0", "setuptools<81")
+_IMG2DATASET = ("img2dataset==1.47.0", "pillow==13.0.0", "setuptools<81")
 
 PEERS = (
     Peer("webdataset ShardWriter", "webdataset_writer.py", ("webdataset==1.0.2", "pillow==13.0.0")),
     Peer("mosaicml-streaming MDSWriter", "streaming_writer.py", ("mosaicml-streaming==0.13.0", "pillow==13.0.0")),
     Peer("Hugging Face datasets", "datasets_map.py", ("datasets==5.2.0", "pillow==13.0.0")),
     Peer("Ray Data", "ray_data.py", ("ray[data]==2.60.0", "pillow==13.0.0")),
-    Peer("daft", "daft_frame.py", ("daft==0.7.26", "pyarrow==26.0.1", "pillow==13.0.0")),
+    Peer("daft", "daft_frame.py", ("daft==0.7.26", "pyarrow==25.0.1", "pillow==13.0.0")),
     Peer("img2dataset", "img2dataset_download.py", _IMG2DATASET),
     Peer("img2dataset, no re-encoding, no check", "img2dataset_download.py", _IMG2DATASET, ("raw",)),
 )

@@ -54,7 +54,7 @@ def format_table(lines: Sequence[Line]) -> str:
     times = {line.name: line.job_s for line in lines}
     floor, pillow = times[FLOOR], times[PILLOW_FLOOR]
     head = (
-        "| | job s (range) | × strict floor | × Pillow floor | CPU s | start s | peak PSS MB "
+        "| | job s (range) | × strict floor | × Pillow floor | CPU s (peers: start included) | start s | peak PSS MB "
         "| packed | refused |\n|---|---|---|---|---|---|---|---|---|"
     )
     rows = [

@@ -38,7 +38,10 @@ def read_planned_rows(
             groups = [open_parquet(stores, uri).schema_arrow.empty_table().select(columns)]
     except (NotFound, ObjectDamaged) as error:
         raise IndexDamaged(f"{error}; {_REMEDY}") from error
-    rows = pa.concat_tables(groups).sort_by("position")
+    rows = pa.concat_tables(groups)
+    position = rows["position"].to_numpy()
+    if (position[1:] < position[:-1]).any():
+        rows = rows.sort_by("position")
     if len(rows) != shard.live_rows:
         raise IndexDamaged(
             f"{uri} holds {len(rows)} rows of shard {shard.number}, the plan {shard.live_rows}; {_REMEDY}"

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,7 +78,7 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
     at = pc.index_in(facts["position"], value_set=rows["position"].combine_chunks())
     if len(facts) != task.receipt.packed_rows or at.null_count:
         raise IndexDamaged(f"{facts_uri} does not agree with the plan; run pack again: the shard is rebuilt")
-    packed = rows.take(at)
+    packed = rows if np.array_equal(at.to_numpy(), np.arange(len(rows))) else rows.take(at)
     table = _sidecar_table(packed, facts, sidecar_schema(extensions))
     table, merged = merge_columns(stores, task.dataset, bucket, number, task.merges, table)
     table, crops = add_crop_fields(stores, task.dataset, bucket, number, table)
@@ -100,9 +101,13 @@ def write_sidecar(task: SidecarTask) -> SidecarOutcome:
 def _sidecar_table(packed: pa.Table, facts: pa.Table, schema: pa.Schema) -> pa.Table:
     decoded: dict[str, Any] = {name: facts[name] for name in ("width", "height", "is_rgba")}
     meta_info = [
-        merge_packaging(text, _packaging_block(fact, warnings))
-        for text, fact, warnings in zip(
-            packed["meta_info"].to_pylist(), facts.to_pylist(), packed["warnings"].to_pylist(), strict=True
+        merge_packaging(text, _packaging_block(warnings, found, *values))
+        for text, warnings, found, *values in zip(
+            packed["meta_info"].to_pylist(),
+            packed["warnings"].to_pylist(),
+            facts["warnings"].to_pylist(),
+            *(facts[name].to_pylist() for name in _PACKAGING_FACTS),
+            strict=True,
         )
     ]
     decoded["meta_info"] = pa.array(meta_info, pa.string())
@@ -110,16 +115,20 @@ def _sidecar_table(packed: pa.Table, facts: pa.Table, schema: pa.Schema) -> pa.T
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _packaging_block(fact: dict[str, Any], manifest_warnings: list[str] | None) -> dict[str, Any]:
-    """Returns the reserved object of `meta_info`, in the order of the contract."""
-    return {
-        "format": fact["format"],
-        "mode": fact["mode"],
-        "frames": fact["frames"],
-        "stored_width": fact["stored_width"],
-        "stored_height": fact["stored_height"],
-        "exif_orientation": fact["exif_orientation"],
-        "bytes": fact["bytes"],
-        "sha256": fact["sha256"],
-        "warnings": [*(manifest_warnings or ()), *(fact["warnings"] or ())],
-    }
+_PACKAGING_FACTS = (
+    "format",
+    "mode",
+    "frames",
+    "stored_width",
+    "stored_height",
+    "exif_orientation",
+    "bytes",
+    "sha256",
+)
+"""In the order of the contract; the warnings come last."""
+
+
+def _packaging_block(manifest_warnings: list[str] | None, found: list[str] | None, *facts: object) -> dict[str, object]:
+    """Returns the reserved object of `meta_info`."""
+    warnings = [*(manifest_warnings or ()), *(found or ())]
+    return {**dict(zip(_PACKAGING_FACTS, facts, strict=True)), "warnings": warnings}
