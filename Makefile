@@ -56,6 +56,7 @@ install: .venv/test.stamp  ## the environment of demo, test and lint, without ru
 .venv/test.stamp: .venv/bin/python $(PINS)
 	@echo "Installing the pinned dependencies into .venv ..."
 	@$(PIP) install --constraint constraints.txt --editable '.[test,dev,train,readers,deploy]'
+	@$(BIN)/python -m venv .venv/daft && .venv/daft/bin/python -m pip -qq --disable-pip-version-check install daft==0.7.26
 	@touch $@ .venv/demo.stamp
 
 .venv/bench.stamp: .venv/demo.stamp
