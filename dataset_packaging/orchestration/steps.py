@@ -37,7 +37,6 @@ from dataset_packaging.orchestration.metadata import (
     describe_manifest,
     finite_float,
 )
-from dataset_packaging.orchestration.sources import read_source_version
 from dataset_packaging.orchestration.versions import manifest_version, shards_version, sidecars_version
 from dataset_packaging.packing.pipeline import MAX_ROUNDS, Pipeline
 from dataset_packaging.packing.reports import (
@@ -99,14 +98,13 @@ def build_manifest(step: Step) -> StepEvents:
         Failure: the manifest, its store or the workers failed; the message says how.
     """
     with failures_explained():
-        source = read_source_version(step.dataset)
         report = step.pipeline.build_manifest(step.options)
         findings = step.pipeline.check_manifest()
     step.finish(report)
     yield dg.MaterializeResult(
         asset_key=step.keys.manifest,
         metadata=describe_manifest(report),
-        data_version=dg.DataVersion(manifest_version(step.code_version, source.digest, step.options)),
+        data_version=dg.DataVersion(manifest_version(report)),
     )
     yield from manifest_results(step.keys.manifest, findings)
 
@@ -189,16 +187,15 @@ def _place_moved_rows(
                 )
                 break
             step.context.log.info("Rows turned out to belong to other buckets: planning them into new shards there.")
-            source = read_source_version(step.dataset)
             manifest = step.pipeline.build_manifest(options)
             report = report.followed_by(step.pipeline.pack_buckets(bucket_keys, options))
-        yield _manifest_materialization(step, manifest, manifest_version(step.code_version, source.digest, options))
+        yield _manifest_materialization(step, manifest)
     return report
 
 
-def _manifest_materialization(step: Step, report: ManifestReport, version: str) -> dg.AssetMaterialization:
+def _manifest_materialization(step: Step, report: ManifestReport) -> dg.AssetMaterialization:
     source = read_latest(step.context.instance, step.keys.source).get(None)
-    tags = version_tags(step.code_version, version, {step.keys.source: source})
+    tags = version_tags(step.code_version, manifest_version(report), {step.keys.source: source})
     return dg.AssetMaterialization(step.keys.manifest, metadata=describe_manifest(report), tags=tags)
 
 
@@ -216,14 +213,13 @@ def _shard_materializations(
     step: Step, bucket_keys: Iterable[str], report: ShardsReport, sheets: Mapping[str, bytes]
 ) -> StepEvents:
     manifest = read_latest(step.context.instance, step.keys.manifest).get(None)
-    plan = manifest.data_version if manifest and manifest.data_version else ""
     for key in bucket_keys:
         bucket = report.buckets.get(key, _NO_SHARDS)
         yield dg.AssetMaterialization(
             step.keys.shards,
             partition=key,
             metadata=describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}", sheets.get(key)),
-            tags=version_tags(step.code_version, shards_version(plan, bucket), {step.keys.manifest: manifest}),
+            tags=version_tags(step.code_version, shards_version(bucket), {step.keys.manifest: manifest}),
         )
 
 
@@ -251,15 +247,12 @@ def _sidecar_materializations(
     previews = _sidecar_previews(step, [key for key in bucket_keys if key in buckets and buckets[key].rows])
     for key in bucket_keys:
         bucket, version = buckets.get(key, _NO_SIDECARS), shards.get(key)
-        known = version.data_version if version and version.data_version else ""
         uri = f"{step.dataset.sidecar_prefix}/{key}"
         yield dg.AssetMaterialization(
             step.keys.sidecars,
             partition=key,
             metadata=describe_bucket_sidecars(bucket, uri, previews.get(key, [])),
-            tags=version_tags(
-                step.code_version, sidecars_version(step.code_version, known, bucket), {step.keys.shards: version}
-            ),
+            tags=version_tags(step.code_version, sidecars_version(bucket), {step.keys.shards: version}),
         )
 
 

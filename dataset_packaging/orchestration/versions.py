@@ -6,7 +6,7 @@ import json
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.schema import SCHEMA_VERSION
 from dataset_packaging.imaging.verify import POLICY_VERSION
-from dataset_packaging.packing.reports import BucketShards, BucketSidecars, RunOptions
+from dataset_packaging.packing.reports import BucketShards, BucketSidecars, ManifestReport
 
 _NOT_IN_THE_BYTES = {"images": {"max_rejected_fraction", "on_fetch_failure", "decode_timeout_s"}}
 
@@ -19,21 +19,20 @@ def code_version_of(dataset: DatasetConfig) -> str:
     return f"schema-{SCHEMA_VERSION}.policy-{POLICY_VERSION}.config-{_digest(json.dumps(fields, sort_keys=True))[:12]}"
 
 
-def manifest_version(code_version: str, source_digest: str, options: RunOptions) -> str:
-    """Return the version of a plan: the same files, read in the same way, make the same plan."""
-    return _digest(code_version, source_digest, str(options.limit_rows))
+def manifest_version(report: ManifestReport) -> str:
+    """Return the version of a plan: another one where a row stands elsewhere, or with other values."""
+    counts = [report.rows, report.duplicates, report.pending, sorted(report.rejected.items())]
+    return _digest(report.content, json.dumps(counts))
 
 
-def shards_version(manifest: str, bucket: BucketShards) -> str:
-    """Return the version of a bucket's shards: its counts, under the version of the plan that they were made from."""
-    counts = [bucket.rows, bucket.bytes, bucket.shards, bucket.moved, sorted(bucket.rejects.items())]
-    return _digest(manifest, json.dumps(counts))
+def shards_version(bucket: BucketShards) -> str:
+    """Return the version of a bucket's shards: another one where their bytes differ, or what sidecars add to them."""
+    return _digest(bucket.content, json.dumps(sorted(bucket.rejects.items())))
 
 
-def sidecars_version(code_version: str, shards: str, bucket: BucketSidecars) -> str:
-    """Return the version of a bucket's sidecars: that of its shards, and what was merged into them."""
-    counts = [bucket.rows, sorted(bucket.null_counts.items()), [[n, c.taken] for n, c in bucket.merged.items()]]
-    return _digest(code_version, shards, json.dumps(counts))
+def sidecars_version(bucket: BucketSidecars) -> str:
+    """Return the version of a bucket's sidecars: another one where their bytes differ."""
+    return _digest(bucket.content)
 
 
 def _digest(*parts: str) -> str:

@@ -16,7 +16,7 @@ from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.layout import GenerationLayout, Layout
 from dataset_packaging.core.receipts import StoredObject
-from dataset_packaging.core.shard_plan import PlannedShard
+from dataset_packaging.core.shard_plan import PlannedShard, combined_fingerprint
 from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
 from dataset_packaging.io.parquet import read_table
 from dataset_packaging.io.store import Stores
@@ -206,6 +206,16 @@ def read_generation(stores: Stores, layout: Layout, number: int) -> Published:
         raise IndexDamaged(f"{generation.plan_uri} cannot be read ({error}); run pack again: it is rebuilt") from error
     shards = tuple(PlannedShard(Bucket.parse(bucket), *values) for bucket, *values in zip(*columns, strict=True))
     return Published(summary, generation, shards)
+
+
+def plan_content(current: Published) -> str:
+    """Returns a digest of the plan: the same where every row stands in the same place with the same values. Pure."""
+    return combined_fingerprint(
+        *(
+            f"{shard.bucket.key} {shard.number} {shard.fingerprint} {shard.sidecar_fingerprint}"
+            for shard in current.shards
+        )
+    )
 
 
 def read_tombstones(stores: Stores, current: Published) -> Tombstones:

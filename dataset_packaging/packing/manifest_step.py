@@ -12,7 +12,13 @@ from dataset_packaging.imaging.verify import unreadable_formats
 from dataset_packaging.io.jsonl import SourceFile, expand_sources, require_a_row
 from dataset_packaging.io.parquet import read_table, write_table
 from dataset_packaging.packing.fingerprints import identity_settings, manifest_fingerprint, probing_fingerprint
-from dataset_packaging.packing.generation import GenerationSummary, Published, generation_number
+from dataset_packaging.packing.generation import (
+    GenerationSummary,
+    Published,
+    generation_number,
+    plan_content,
+    read_generation,
+)
 from dataset_packaging.packing.generation_builder import GenerationBuilder, GenerationRequest
 from dataset_packaging.packing.index_schema import RELOCATIONS_SCHEMA
 from dataset_packaging.packing.ownership import claim_folders, require_own_folders
@@ -51,14 +57,14 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
             if not standing.is_published:
                 builder.publish(summary.number)
             _drop_leftovers(run, summary)
-            return _report(summary, True, 0, clock.seconds)
+            return _report(run, summary, True, 0, clock.seconds)
         summary = builder.build(request)
         _carry_retries(run, standing, request)
         run.require_lease()
         builder.publish(summary.number)
         _drop_leftovers(run, summary)
         earlier = request.probed.summary.probed if request.probed else 0
-        return _report(summary, False, summary.probed - earlier, clock.seconds)
+        return _report(run, summary, False, summary.probed - earlier, clock.seconds)
 
 
 def plan_generation(
@@ -182,7 +188,7 @@ def _drop_leftovers(run: Run, summary: GenerationSummary) -> None:
         list(pool.map(run.stores.delete, old))
 
 
-def _report(summary: GenerationSummary, unchanged: bool, probed: int, seconds: float) -> ManifestReport:
+def _report(run: Run, summary: GenerationSummary, unchanged: bool, probed: int, seconds: float) -> ManifestReport:
     return ManifestReport(
         summary.number,
         unchanged,
@@ -197,4 +203,5 @@ def _report(summary: GenerationSummary, unchanged: bool, probed: int, seconds: f
         },
         tuple(source.uri for source in summary.sources),
         seconds,
+        plan_content(read_generation(run.stores, run.layout, summary.number)),
     )

@@ -153,6 +153,7 @@ class ManifestReport:
         buckets: by key; those with rows or shards.
         sources: URIs of the manifest files.
         seconds: of the step.
+        content: digest of the plan: equal where every row stands in the same place with the same values.
     """
 
     generation: int
@@ -165,6 +166,7 @@ class ManifestReport:
     buckets: dict[str, BucketPlan]
     sources: tuple[str, ...]
     seconds: float
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class BucketShards:
         row_groups: in all shards.
         seconds: of the tasks of this run.
         problems: why shards are not durable.
+        content: digest of the bytes of all shards, and of all else that their sidecars are made from.
     """
 
     rows: int
@@ -194,6 +197,7 @@ class BucketShards:
     row_groups: int
     seconds: float
     problems: tuple[str, ...]
+    content: str = ""
 
     def followed_by(self, later: "BucketShards") -> "BucketShards":
         """Returns how things stand after a later round, with the work of both. Pure."""
@@ -275,6 +279,7 @@ class BucketSidecars:
         blocked: why they could not all be written, else None.
         merged: merged columns, by name.
         crops: captions after the crops, by size.
+        content: digest of the bytes of all sidecars.
     """
 
     rows: int
@@ -284,6 +289,7 @@ class BucketSidecars:
     blocked: str | None
     merged: dict[str, MergedCounts] = field(default_factory=dict)
     crops: tuple[CropCounts, ...] = ()
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dataset_packaging.packing.pack_shard import EARLY_FETCHES, PackOutcome, Pac
 from dataset_packaging.packing.reports import BucketShards, RunOptions, ShardsReport, StageClock
 from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import BucketStatus, ShardState, shard_number
+from dataset_packaging.packing.status import BucketStatus, ShardState, shard_number, shards_content
 
 COST_PER_SHARD_PX = 2_000_000
 """What a shard costs beside its pixels, so that the largest tasks go first and the tail is short."""
@@ -261,4 +261,5 @@ def _bucket_report(status: BucketStatus, tombstones: Tombstones, tally: _Tally) 
             for state in status.shards
             if state.problem
         ),
+        shards_content(status),
     )

@@ -23,7 +23,13 @@ from dataset_packaging.packing.reports import (
 )
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.sidecars import SidecarTask, write_sidecar
-from dataset_packaging.packing.status import BucketStatus, ShardState, SidecarState, shard_number
+from dataset_packaging.packing.status import (
+    BucketStatus,
+    ShardState,
+    SidecarState,
+    shard_number,
+    sidecars_content,
+)
 
 FULL_TASK_ROWS = 4_000
 """A task of a few tenths of a second; smaller shards share one."""
@@ -147,7 +153,14 @@ def _bucket_report(status: BucketStatus, written: int, failures: dict[tuple[str,
                 crops[counts.size] = before.added(counts)
     blocked = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
     return BucketSidecars(
-        rows, len(status.sidecars), written, dict(nulls), blocked or None, merged, tuple(crops.values())
+        rows,
+        len(status.sidecars),
+        written,
+        dict(nulls),
+        blocked or None,
+        merged,
+        tuple(crops.values()),
+        sidecars_content(status),
     )
 
 

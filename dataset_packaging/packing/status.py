@@ -21,7 +21,7 @@ from dataset_packaging.core.receipts import (
     decode_sidecar_receipt,
     encode_receipt,
 )
-from dataset_packaging.core.shard_plan import PlannedShard
+from dataset_packaging.core.shard_plan import PlannedShard, combined_fingerprint
 from dataset_packaging.errors import NotFound
 from dataset_packaging.io.store import ObjectInfo, Stores
 from dataset_packaging.packing.fingerprints import main_fingerprint, sidecar_fingerprint
@@ -99,6 +99,22 @@ class BucketStatus:
     def done(self) -> list[tuple[ShardState, ShardReceipt]]:
         """The shards that are durable, with their receipts."""
         return [(state, state.receipt) for state in self.shards if state.receipt is not None and not state.problem]
+
+
+def shards_content(status: BucketStatus) -> str:
+    """Returns a digest of what a bucket's done shards hold, and of all else that their sidecars are made from. Pure."""
+    return combined_fingerprint(
+        *(
+            f"{receipt.number} {receipt.object.sha256} {state.fingerprint} {state.shard.sidecar_fingerprint}"
+            for state, receipt in status.done
+        )
+    )
+
+
+def sidecars_content(status: BucketStatus) -> str:
+    """Returns a digest of what a bucket's done sidecars hold. Pure."""
+    done = [state.receipt for state in status.sidecars if state.receipt is not None and not state.problem]
+    return combined_fingerprint(*(f"{receipt.number} {receipt.object.sha256}" for receipt in done))
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from PIL import Image
 
+from dataset_packaging.orchestration.bucket_events import read_latest
 from dataset_packaging.orchestration.keys import BUCKET_KEYS, WHOLE_DATASET_TAGS
 from dataset_packaging_tests.orchestration.small_dataset import (
     FIRST,
@@ -274,11 +275,58 @@ def test_materialisations_are_fresh_until_their_inputs_change(small: SmallDatase
     assert _stale(small, instance) == {("manifest", None), ("shards", SQUARE), ("sidecars", SQUARE)}
 
 
-def _stale(small: SmallDataset, instance: dg.DagsterInstance) -> set[tuple[str, str | None]]:
+def test_other_bytes_of_the_same_counts_are_told_apart(tmp_path: Path, instance: dg.DagsterInstance):
+    """DAG-12: an image was replaced by one of the same size; only its own bucket is out of date."""
+    small = SmallDataset(tmp_path)
+    for bucket in (SQUARE, WIDE):
+        small.add(bucket)
+    small.run(instance)
+    square, wide = (_versions(instance, small.keys.shards)[key] for key in (SQUARE, WIDE))
+    picture = small.folder / "images" / "small_0.png"
+    before = picture.read_bytes()
+    Image.new("RGB", (48, 48), (200, 99, 7)).save(picture)
+    assert len(picture.read_bytes()) == len(before)
+    assert small.run(instance, options={"rebuild": True}, assets=[small.keys.shards]).success
+    after = _versions(instance, small.keys.shards)
+    assert (after[SQUARE] != square, after[WIDE] == wide) == (True, True)
+    assert _stale(small, instance, SQUARE) == {("sidecars", SQUARE)}
+    assert _stale(small, instance, WIDE) == set()
+
+
+def test_a_new_caption_reaches_the_sidecar_of_its_bucket_alone(small: SmallDataset, instance: dg.DagsterInstance):
+    """DAG-12: no byte of a shard differs, and the sidecar must be written again."""
+    small.run(instance)
+    lines = small.manifest.read_text().splitlines()
+    lines[0] = lines[0].replace("}", ', "style": "plain"}')
+    small.manifest.write_text("\n".join(lines) + "\n")
+    assert small.run(instance, assets=[small.keys.manifest, small.keys.shards]).success
+    assert _stale(small, instance, SQUARE) == {("sidecars", SQUARE)}
+    assert _stale(small, instance, WIDE) == set()
+    assert small.run(instance, assets=[small.keys.sidecars]).success
+    assert _stale(small, instance, SQUARE) == set()
+
+
+def test_a_manifest_that_was_only_copied_leaves_everything_fresh(small: SmallDataset, instance: dg.DagsterInstance):
+    """DAG-12: another version of the file, the same rows: the plan is the same, and what was made from it."""
+    small.run(instance)
+    before = _versions(instance, small.keys.manifest)
+    small.manifest.write_text(small.manifest.read_text() + "\n")
+    assert small.run(instance, assets=[small.keys.manifest]).success
+    assert _versions(instance, small.keys.manifest) == before
+    assert _stale(small, instance, SQUARE) == set()
+
+
+def _versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str | None]:
+    """Data version of the latest materialisation of each partition."""
+    partitions = None if key.path[-1] == "manifest" else BUCKET_KEYS
+    return {bucket: written.data_version for bucket, written in read_latest(instance, key, partitions).items()}
+
+
+def _stale(small: SmallDataset, instance: dg.DagsterInstance, bucket: str = SQUARE) -> set[tuple[str, str | None]]:
     """What Dagster takes for out of date, of the manifest and of one bucket."""
     graph = small.definitions().get_repository_def().asset_graph
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    looked_at = [(small.keys.manifest, None), (small.keys.shards, SQUARE), (small.keys.sidecars, SQUARE)]
+    looked_at = [(small.keys.manifest, None), (small.keys.shards, bucket), (small.keys.sidecars, bucket)]
     return {
         (key.path[-1], partition)
         for key, partition in looked_at
