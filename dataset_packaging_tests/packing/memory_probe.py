@@ -6,18 +6,13 @@ Usage: python -m dataset_packaging_tests.packing.memory_probe pack|status DATASE
 import contextlib
 import json
 import os
-import resource
 import sys
 
 from dataset_packaging.config import load_dataset
 from dataset_packaging.packing.executor import SerialExecutor
 from dataset_packaging.packing.pipeline import BUCKET_KEYS, Pipeline
 from dataset_packaging.packing.reports import SilentProgress
-
-
-def peak_bytes() -> int:
-    """Returns the highest resident set size so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+from dataset_packaging_tests.packing.peak_memory import peak_bytes
 
 
 def main(what: str, yaml: str) -> None:

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 expect.set_options(timeout=30_000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example dataset, one with a schedule, and a file that is broken."""
     folder = tmp_path_factory.mktemp("project") / "examples"
@@ -28,7 +28,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nightly(datasets: Path) -> SmallDataset:
     """A small dataset that is packed every night."""
     dataset = SmallDataset(datasets, "nightly", yaml='schedule: {cron: "0 2 * * *", timezone: Europe/Vienna}\n')
@@ -37,7 +37,7 @@ def nightly(datasets: Path) -> SmallDataset:
     return dataset
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dagster(datasets: Path, nightly: SmallDataset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterDev]:
     server = DagsterDev(tmp_path_factory.mktemp("dagster"), datasets)
     try:
@@ -47,7 +47,7 @@ def dagster(datasets: Path, nightly: SmallDataset, tmp_path_factory: pytest.Temp
         server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """The Chromium of the system; nothing is downloaded."""
     if not Path(CHROMIUM).exists():
