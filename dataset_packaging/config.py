@@ -47,6 +47,8 @@ from dataset_packaging.config_yaml import read_yaml
 from dataset_packaging.core.dataset_rules import (
     MAPPING_NAMES_SCHEMA,
     require_apart,
+    require_each_once,
+    require_foreign,
     require_mappable,
     require_mergeable,
     require_other_sources,
@@ -237,6 +239,10 @@ class DatasetConfig(Model):
     """Folder of the sidecars; by default output_prefix and _sidecar."""
     work_prefix: Prefix = ""
     """Folder of index, plan, receipts and ledger; by default output_prefix and _work."""
+    resized: tuple[Literal[512, 1024], ...] = ()
+    """Sets of resized images to make of the shards: sides of the squares whose area they have."""
+    resized_prefix: Prefix = ""
+    """Folder of these sets, one below it for each size; by default output_prefix and _resized."""
     mapping: MappingConfig = MappingConfig()
     images: ImagesConfig = ImagesConfig()
     packing: PackingConfig = PackingConfig()
@@ -259,6 +265,12 @@ class DatasetConfig(Model):
     _source: str = PrivateAttr(default="")
 
     @property
+    def prefixes(self) -> dict[str, str]:
+        """The folders that the dataset writes to, by field; that of resized images only where there are some."""
+        names = ("output_prefix", "sidecar_prefix", "work_prefix", *(("resized_prefix",) if self.resized else ()))
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def source(self) -> str:
         """The YAML file that this was loaded from; no part of the dataset's identity."""
         return self._source
@@ -273,21 +285,23 @@ class DatasetConfig(Model):
         if not isinstance(fields, dict) or not isinstance(output := fields.get("output_prefix"), str):
             return fields
         output = output.rstrip("/")
-        return {"sidecar_prefix": f"{output}_sidecar", "work_prefix": f"{output}_work"} | fields
+        names = ("sidecar", "work", "resized")
+        return {f"{name}_prefix": f"{output}_{name}" for name in names} | fields
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        prefixes = {name: getattr(self, name) for name in ("output_prefix", "sidecar_prefix", "work_prefix")}
-        require_apart(self.manifest, prefixes, self.mapping.base_uri)
+        require_apart(self.manifest, self.prefixes, self.mapping.base_uri)
         casts = {column: field.cast for column, field in self.mapping.direct.items()}
         extensions = self.sidecar.extension_columns()
         require_mappable(self.mapping.constants, casts, extensions)
-        outputs = (self.output_prefix, self.sidecar_prefix)
+        outputs = [uri for name, uri in self.prefixes.items() if name != "work_prefix"]
         for number, merge in enumerate(self.sidecar.merge):
             require_mergeable(number, {name: column.cast for name, column in merge.columns.items()}, extensions)
             require_other_sources(("sidecar", "merge", number), merge.locations, outputs)
         for number, resized in enumerate(self.sidecar.crops.resized if self.sidecar.crops else ()):
             require_other_sources(("sidecar", "crops", "resized", number), (resized.prefix,), outputs)
+            require_foreign(number, resized.size, self.resized)
+        require_each_once("resized", self.resized)
         return self
 
 

@@ -144,6 +144,27 @@ def require_other_sources(path: tuple[str | int, ...], uris: Sequence[str], pref
                 raise FieldError(path, f"{uri} overlaps with {prefix}: outputs cannot be inputs")
 
 
+def require_foreign(number: int, size: int, own: Sequence[int]) -> None:
+    """Raise where the crop fields are to follow foreign resized images of a size that the dataset makes itself; pure.
+
+    Raises:
+        FieldError: names the field.
+    """
+    if size in own:
+        path = ("sidecar", "crops", "resized", number, "size")
+        raise FieldError(path, f"{size} is among resized: the crop fields follow that set already, remove one of them")
+
+
+def require_each_once(field: str, values: Sequence[object]) -> None:
+    """Raise where a list names something twice; pure.
+
+    Raises:
+        FieldError: names the field.
+    """
+    if len(set(values)) != len(values):
+        raise FieldError((field,), f"each value may stand here once, got {', '.join(map(str, values))}")
+
+
 def _expected_constant(column: str, type_: pa.DataType, value: object) -> str | None:
     """Return what would have fitted, None if the value does."""
     if pa.types.is_boolean(type_):

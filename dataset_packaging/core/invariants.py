@@ -31,6 +31,8 @@ CheckName = Literal[
     "foreign_files",
     "image_bytes",
     "work_files",
+    "resized_state",
+    "resized_rows",
 ]
 
 MANIFEST_CHECKS: tuple[CheckName, ...] = ("rows_conserved", "unique_keys")
@@ -43,6 +45,7 @@ SHARD_CHECKS: tuple[CheckName, ...] = (
     "foreign_files",
 )
 SIDECAR_CHECKS: tuple[CheckName, ...] = ("sidecar_state", "column_names", "row_alignment", "meta_info_json")
+RESIZED_CHECKS: tuple[CheckName, ...] = ("resized_state", "resized_rows")
 
 PACKAGING_FIELDS = (
     "format",

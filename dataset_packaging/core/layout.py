@@ -145,6 +145,42 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizedLayout:
+    """The absolute URIs of the resized images of one size. Pure.
+
+    Attributes:
+        resized_prefix: of the dataset; holds a folder for each size.
+        work_prefix: of the dataset.
+        size: side of the square of their area, in pixels.
+    """
+
+    resized_prefix: str
+    work_prefix: str
+    size: int
+
+    @property
+    def root(self) -> str:
+        """The folder of the set: shards and nothing else, with the same relative paths as the main ones."""
+        return f"{self.resized_prefix}/{self.size}"
+
+    def shard_uri(self, bucket: Bucket, number: int) -> str:
+        """Returns where the resized images of shard `number` of `bucket` stand."""
+        return f"{self.root}/{bucket.key}/{shard_name(number)}.parquet"
+
+    def receipt_uri(self, bucket: Bucket, number: int) -> str:
+        """Returns their receipt, which is written last."""
+        return f"{self.receipts_prefix(bucket)}{shard_name(number)}.json"
+
+    def shards_prefix(self, bucket: Bucket | None = None) -> str:
+        """Returns the folder of the set, of one bucket or of all; ends in a slash."""
+        return f"{self.root}/" + (f"{bucket.key}/" if bucket else "")
+
+    def receipts_prefix(self, bucket: Bucket | None = None) -> str:
+        """Returns the folder of receipts, of one bucket or of all; ends in a slash."""
+        return f"{self.work_prefix}/resized_receipts/{self.size}/" + (f"{bucket.key}/" if bucket else "")
+
+
+@dataclass(frozen=True, slots=True)
 class MergeLayout:
     """The URIs of one merge source, sorted by shard. Pure."""
 

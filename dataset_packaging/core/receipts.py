@@ -127,7 +127,36 @@ class SidecarReceipt:
     version: int = RECEIPT_VERSION
 
 
-def encode_receipt(receipt: ShardReceipt | SidecarReceipt) -> bytes:
+@dataclass(frozen=True, slots=True)
+class ResizedReceipt:
+    """The receipt of the resized images of one shard.
+
+    Attributes:
+        dataset: name of the dataset.
+        bucket: key of the bucket.
+        number: number of the shard.
+        size: of the set.
+        fingerprint: of the main shard and of what the resize depends on.
+        object: the file.
+        rows: in it; equal to the packed rows of its shard.
+        image_bytes: of the resized images.
+        failed: rows without an image, as (row, reason).
+        version: of this format.
+    """
+
+    dataset: str
+    bucket: str
+    number: int
+    size: int
+    fingerprint: str
+    object: StoredObject
+    rows: int
+    image_bytes: int
+    failed: tuple[tuple[int, str], ...] = ()
+    version: int = RECEIPT_VERSION
+
+
+def encode_receipt(receipt: ShardReceipt | SidecarReceipt | ResizedReceipt) -> bytes:
     """Returns the receipt as JSON; equal receipts give equal bytes."""
     return msgspec.json.encode(receipt)
 
@@ -146,6 +175,15 @@ def decode_sidecar_receipt(data: bytes | memoryview) -> SidecarReceipt | None:
     """Returns the sidecar's receipt, or None where the bytes are not one of this version."""
     try:
         receipt = msgspec.json.decode(data, type=SidecarReceipt)
+    except msgspec.DecodeError:
+        return None
+    return receipt if receipt.version == RECEIPT_VERSION else None
+
+
+def decode_resized_receipt(data: bytes | memoryview) -> ResizedReceipt | None:
+    """Returns the receipt of resized images, or None where the bytes are not one of this version."""
+    try:
+        receipt = msgspec.json.decode(data, type=ResizedReceipt)
     except msgspec.DecodeError:
         return None
     return receipt if receipt.version == RECEIPT_VERSION else None

@@ -87,6 +87,23 @@ _SIDECAR_ONLY_SCHEMA: pa.Schema = pa.schema(
 SIDECAR_ONLY_COLUMNS: tuple[str, ...] = tuple(_SIDECAR_ONLY_SCHEMA.names)
 """Sidecar columns that main shards lack, in order, without extensions and meta_info (which is last)."""
 
+RESIZED_SCHEMA: pa.Schema = pa.schema(
+    [
+        _field(KEY_COLUMN, pa.string(), "Key of the row in its shard", nullable=False),
+        _field(IMAGE_COLUMN, pa.binary(), "The resized image, a WebP; null where there is none"),
+        _field(WIDTH_COLUMN, pa.int32(), "Pixels of the resized and cropped image"),
+        _field(HEIGHT_COLUMN, pa.int32(), "Pixels of the resized and cropped image"),
+        _field("resized_width", pa.int32(), "Pixels before the crop"),
+        _field("resized_height", pa.int32(), "Pixels before the crop"),
+        _field("crop_left", pa.int32(), "Pixels cut off at the left"),
+        _field("crop_top", pa.int32(), "Pixels cut off at the top"),
+        _field("source_width", pa.int32(), "Pixels of the original", nullable=False),
+        _field("source_height", pa.int32(), "Pixels of the original", nullable=False),
+        _field("resize_error", pa.string(), "Why there is no resized image, else null"),
+    ]
+)
+"""Schema of the shards of resized image sets, in order; the names in which `sidecar.crops.resized` reads geometry."""
+
 JSON_TEXT_COLUMNS: frozenset[str] = frozenset(
     {"structured_description", *SIDECAR_ONLY_COLUMNS} - {"ernie_image_aes", "dqm_d1_v6_1"}
 )

@@ -54,9 +54,7 @@ class StorageConfig:
     @classmethod
     def of(cls, dataset: DatasetConfig) -> Self:
         """Take the storage part of a dataset's configuration. Pure."""
-        return cls(
-            dataset.s3, dataset.access_grants, (dataset.output_prefix, dataset.sidecar_prefix, dataset.work_prefix)
-        )
+        return cls(dataset.s3, dataset.access_grants, tuple(dataset.prefixes.values()))
 
 
 class Sink(Protocol):

@@ -90,11 +90,16 @@ def _rights(dataset: DatasetConfig) -> str:
 
 def _places(handoff: Mapping[str, Any]) -> str:
     prefixes = {name: uri.removeprefix("file://") for name, uri in handoff["prefixes"].items()}
+    resized = "".join(
+        f"- Resized images: `{uri}/...`, the same paths, rows and order, WebP of the area of {name[8:]} x {name[8:]}\n"
+        for name, uri in prefixes.items()
+        if name.removeprefix("resized_").isdigit()
+    )
     return f"""## Reading
 
 - Shards: `{prefixes["output_prefix"]}/{{scale}}/{{ratio}}/shard-NNNNNN.parquet`, with the original bytes of each image
 - Sidecars: `{prefixes["sidecar_prefix"]}/...`, the same paths, rows and order, without images
-- Index of the row groups, for `dataset_packaging.reading`: `{prefixes["handoff_prefix"]}/blocks.parquet`
+{resized}- Index of the row groups, for `dataset_packaging.reading`: `{prefixes["handoff_prefix"]}/blocks.parquet`
 
 ```python
 import polars as pl

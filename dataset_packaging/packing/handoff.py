@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dataset_packaging import __version__
 from dataset_packaging.core.bucketing import SCALES
-from dataset_packaging.core.invariants import MANIFEST_CHECKS, SHARD_CHECKS, SIDECAR_CHECKS, Finding
+from dataset_packaging.core.invariants import MANIFEST_CHECKS, RESIZED_CHECKS, SHARD_CHECKS, SIDECAR_CHECKS, Finding
 from dataset_packaging.core.ledger import Ledger
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, SCHEMA_VERSION, sidecar_schema
 from dataset_packaging.core.shard_plan import combined_fingerprint
@@ -29,6 +29,7 @@ from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.ledger_step import read_ledger, read_statuses
 from dataset_packaging.packing.plot_sheet import PlotData, draw_plot_sheet
 from dataset_packaging.packing.reports import HandoffReport, StageClock
+from dataset_packaging.packing.resized_status import read_resized
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import BucketStatus
 from dataset_packaging.packing.verify_step import verify_dataset
@@ -132,6 +133,7 @@ def summarize_landed(run: Run, landed: Landed) -> dict[str, Any]:
             "sidecar_prefix": dataset.sidecar_prefix,
             "work_prefix": dataset.work_prefix,
             "handoff_prefix": run.layout.handoff_prefix.rstrip("/"),
+            **{f"resized_{size}": run.resized_layout(size).root for size in dataset.resized},
         },
         "sources": [msgspec.to_builtins(source) for source in landed.current.summary.sources],
         "merges": merges,
@@ -141,9 +143,16 @@ def summarize_landed(run: Run, landed: Landed) -> dict[str, Any]:
             "manifest": landed.current.summary.fingerprint,
             "shards": combined_fingerprint(*(f"{r.bucket} {r.number} {r.object.sha256}" for r in shards)),
             "sidecars": combined_fingerprint(*(f"{r.bucket} {r.number} {r.object.sha256}" for r in sidecars)),
+            **{f"resized_{size}": _resized_fingerprint(run, landed, size) for size in dataset.resized},
         },
-        "checks": list(CHECKS),
+        "checks": [*CHECKS, *(RESIZED_CHECKS if dataset.resized else ())],
     }
+
+
+def _resized_fingerprint(run: Run, landed: Landed, size: int) -> str:
+    states = (state for bucket in read_resized(run, size, landed.statuses) for state in bucket.states)
+    receipts = (state.receipt for state in states if state.receipt is not None)
+    return combined_fingerprint(*(f"{r.bucket} {r.number} {r.object.sha256}" for r in receipts))
 
 
 def describe_landed(run: Run, landed: Landed) -> tuple[list[BucketStats], dict[str, Any], dict[str, bytes]]:

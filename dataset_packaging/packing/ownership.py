@@ -19,8 +19,7 @@ def require_own_folders(run: Run) -> None:
     """
     owner = _read_owner(run) or _told_by_generations(run)
     if owner is None:
-        folders = (run.dataset.output_prefix, run.dataset.sidecar_prefix, run.dataset.work_prefix)
-        for found in _first_objects(run, folders):
+        for found in _first_objects(run, run.dataset.prefixes.values()):
             raise PlanConflict(
                 f"{found} stands below a prefix of {run.dataset.name}, which has not been packed there: "
                 "choose prefixes that are empty, or restore the work_prefix of the dataset that made these files"

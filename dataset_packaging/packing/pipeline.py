@@ -45,18 +45,26 @@ from dataset_packaging.packing.reports import (
     HandoffReport,
     ManifestReport,
     Progress,
+    ResizedReport,
     RetryReport,
     RunOptions,
     ShardsReport,
     SidecarsReport,
     VerifyReport,
 )
+from dataset_packaging.packing.resize_step import find_resized_problems, write_resized
 from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.shards_step import pack_buckets
 from dataset_packaging.packing.sidecars_step import write_sidecars
 from dataset_packaging.packing.simpletuner_export import SimpleTunerReport, export_simpletuner
-from dataset_packaging.packing.verify_step import check_buckets, check_manifest, check_reference, verify_dataset
+from dataset_packaging.packing.verify_step import (
+    check_buckets,
+    check_manifest,
+    check_reference,
+    check_resized_buckets,
+    verify_dataset,
+)
 
 BUCKET_KEYS: tuple[str, ...] = tuple(bucket.key for bucket in BUCKETS)
 """All 135 bucket keys, in order: the partitions of a dataset."""
@@ -110,6 +118,10 @@ class Pipeline:
         """Writes missing and stale sidecars; see `sidecars_step.write_sidecars`."""
         return write_sidecars(self._run, keys, options)
 
+    def write_resized(self, size: int, keys: Sequence[str], options: RunOptions = RunOptions()) -> ResizedReport:  # noqa: B008
+        """Makes missing and stale resized images; see `resize_step.write_resized`."""
+        return write_resized(self._run, size, keys, options)
+
     def draw_contact_sheets(self, keys: Sequence[str], changed: Collection[str]) -> dict[str, bytes]:
         """Draws and reads thumbnails of buckets; see `previews.draw_contact_sheets`."""
         return draw_contact_sheets(self._run, keys, changed)
@@ -154,6 +166,10 @@ class Pipeline:
     def check_sidecars(self, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
         """Checks the sidecars of buckets: findings by bucket key and check; empty lists where all holds."""
         return check_buckets(self._run, keys, SIDECAR_CHECKS)
+
+    def check_resized(self, size: int, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
+        """Checks the resized images of buckets: findings by bucket key and check; empty lists where all holds."""
+        return check_resized_buckets(self._run, size, keys)
 
     def check_reference(self) -> list[Finding]:
         """Checks that the sidecar columns match the dataset's reference; needs no plan and reads footers only.
@@ -218,7 +234,7 @@ class Pipeline:
         problems = [state.problem for status in statuses for state in status.shards]
         problems += [state.problem for status in statuses for state in status.sidecars]
         strangers = [uri for status in statuses for uri in (*status.surplus, *status.surplus_sidecars, *status.foreign)]
-        if any(problems) or strangers:
+        if any(problems) or strangers or find_resized_problems(run, statuses):
             return None
         tombstones = run.tombstones(current)
         if any(row.reason in RETRIED_REASONS for status in statuses for row in live_rejects(status, tombstones)):

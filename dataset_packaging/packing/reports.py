@@ -10,7 +10,7 @@ from dataset_packaging.core.crops import CropCounts
 from dataset_packaging.core.invariants import Finding
 
 Unit = Literal["rows", "shards", "bytes", "tasks"]
-Stage = Literal["manifest", "shards", "sidecars", "verify"]
+Stage = Literal["manifest", "shards", "resized", "sidecars", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +299,38 @@ class SidecarsReport:
     buckets: dict[str, BucketSidecars]
     seconds: float
     merge_sources: tuple[MergeSourceReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketResized:
+    """The resized images of one bucket after a run.
+
+    Attributes:
+        rows: in the files that are done.
+        bytes: of the resized images.
+        shards: planned.
+        shards_written: by this run.
+        failed: rows without a resized image, by reason.
+        blocked: why they could not all be made, else None.
+        content: digest of the bytes of all files.
+    """
+
+    rows: int
+    bytes: int
+    shards: int
+    shards_written: int
+    failed: dict[str, int]
+    blocked: str | None
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedReport:
+    """The step of resized images of one size, by bucket key."""
+
+    size: int
+    buckets: dict[str, BucketResized]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from dataset_packaging.config import DatasetConfig
-from dataset_packaging.core.layout import Layout
+from dataset_packaging.core.layout import Layout, ResizedLayout
 from dataset_packaging.errors import ConfigError
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import Executor
@@ -63,6 +63,10 @@ class Run:
         self._executor = None
         self._stack.close()
 
+    def resized_layout(self, size: int) -> ResizedLayout:
+        """Returns where the resized images of a size stand."""
+        return ResizedLayout(self.dataset.resized_prefix, self.dataset.work_prefix, size)
+
     def reference(self) -> Reference | None:
         """Returns what the sidecars must match, or None where the dataset names nothing; read once per run.
 
@@ -80,8 +84,8 @@ class Run:
             outer, self._lease = self._lease, lease
             try:
                 if not lease.nested:
-                    for prefix in (self.layout.shards_prefix(), self.layout.sidecars_prefix(), self.layout.work_prefix):
-                        self.stores.abort_uploads(prefix)
+                    for prefix in self.dataset.prefixes.values():
+                        self.stores.abort_uploads(f"{prefix}/")
                 yield
             finally:
                 self._lease = outer

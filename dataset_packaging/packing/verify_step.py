@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from dataset_packaging.core.bucketing import BUCKETS, Bucket
 from dataset_packaging.core.invariants import (
+    RESIZED_CHECKS,
     CheckName,
     Finding,
     find_gaps,
@@ -20,6 +21,7 @@ from dataset_packaging.packing.ownership import find_ownership_faults
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reference import find_reference_faults
 from dataset_packaging.packing.reports import StageClock, VerifyReport
+from dataset_packaging.packing.resize_step import check_resized, find_foreign_resized
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import BucketStatus, is_shard_key
 
@@ -38,7 +40,7 @@ def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
     if standing.readable is None and not standing.damage:
         run.require_current()
     reference_findings = check_reference(run)
-    findings = [*find_ownership_faults(run), *standing.damage, *_foreign_files(run)]
+    findings = [*find_ownership_faults(run), *standing.damage, *_foreign_files(run), *find_foreign_resized(run)]
     if standing.readable is None:
         return VerifyReport((*findings, *reference_findings), 0, 0, 0, clock.seconds)
     current = standing.readable
@@ -49,6 +51,7 @@ def verify_dataset(run: Run, *, deep: bool) -> VerifyReport:
         findings += check_states(status, main=True, side=True)
     found, shards, rows, size = inspect_buckets(run, statuses, clock, main=True, side=True, deep=deep)
     findings += found
+    findings += check_resized(run, statuses, run.dataset.resized, clock, deep=deep)
     try:
         findings += _check_derived(run, current, statuses)
     except IndexDamaged:
@@ -195,6 +198,17 @@ def check_buckets(
         if finding.bucket in result and finding.check in result[finding.bucket]:
             result[finding.bucket][finding.check].append(finding)
     return result
+
+
+def check_resized_buckets(run: Run, size: int, keys: Sequence[str]) -> dict[str, dict[CheckName, list[Finding]]]:
+    """Runs the checks of one resized set on the given buckets; every bucket has an entry for every check."""
+    statuses = run.status.read(run.require_current().shards, [Bucket.parse(key) for key in keys])
+    clock = StageClock("verify", "shards", run.progress)
+    findings = check_resized(run, statuses, (size,), clock, deep=False)
+    return {
+        key: {check: [f for f in findings if (f.bucket, f.check) == (key, check)] for check in RESIZED_CHECKS}
+        for key in keys
+    }
 
 
 def _foreign_files(run: Run) -> list[Finding]:
