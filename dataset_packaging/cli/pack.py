@@ -53,6 +53,7 @@ def pack_dataset(args: argparse.Namespace, options: RunOptions) -> Outcome:
         ledger=packed.ledger,
         manifest=packed.manifest,
         shards=packed.shards,
+        resized=packed.resized,
         sidecars=packed.sidecars,
         failed_checks=failed_checks,
     )

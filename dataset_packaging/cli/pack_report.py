@@ -13,7 +13,7 @@ from dataset_packaging.cli.tables import (
 )
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.ledger import Ledger, LedgerLine
-from dataset_packaging.packing.reports import BucketShards, ManifestReport, ShardsReport, SidecarsReport
+from dataset_packaging.packing.reports import BucketShards, ManifestReport, ResizedReport, ShardsReport, SidecarsReport
 
 _CHECKS_SHOWN = 20
 
@@ -39,6 +39,7 @@ class PackResult:
         manifest: Report of the step; None where it did not get to its end, as with the next two.
         shards: Report of the step.
         sidecars: Report of the step.
+        resized: Report of each set of resized images.
         failed_checks: In the order in which they were evaluated.
     """
 
@@ -50,6 +51,7 @@ class PackResult:
     shards: ShardsReport | None
     sidecars: SidecarsReport | None
     failed_checks: tuple[CheckFailure, ...]
+    resized: tuple[ResizedReport, ...] = ()
 
 
 def render_result(dataset: DatasetConfig, result: PackResult) -> str:
@@ -112,9 +114,18 @@ def _render_end(dataset: DatasetConfig, result: PackResult) -> str:
         planned = result.manifest.buckets.values() if result.manifest else ()
         told = f", the plan said {format_bytes(sum(plan.estimated_bytes for plan in planned))}" if planned else ""
         lines.append(f"shards: {dataset.output_prefix} ({format_bytes(size_bytes)} of images{told})")
+        lines += [_render_resized(dataset, report) for report in result.resized]
         lines.append(f"sidecars: {dataset.sidecar_prefix}")
     lines.append("lineage, checks and history: dataset-packaging ui")
     return "\n".join(lines) + "\n"
+
+
+def _render_resized(dataset: DatasetConfig, report: ResizedReport) -> str:
+    buckets = report.buckets.values()
+    failed = sum(count for bucket in buckets for count in bucket.failed.values())
+    told = f", {format_count(failed)} rows without an image" if failed else ""
+    size = format_bytes(sum(bucket.bytes for bucket in buckets))
+    return f"resized: {dataset.resized_prefix}/{report.size} ({size}{told})"
 
 
 def summarize_result(dataset: DatasetConfig, result: PackResult) -> dict[str, JsonValue]:
@@ -138,6 +149,14 @@ def summarize_result(dataset: DatasetConfig, result: PackResult) -> dict[str, Js
         "shards": sum(bucket.shards for bucket in shards) if shards is not None else None,
         "shards_written": sum(bucket.shards_written for bucket in shards) if shards is not None else 0,
         "sidecars_written": sum(bucket.shards_written for bucket in sidecars) if sidecars is not None else 0,
+        "resized": {
+            str(report.size): {
+                "shards_written": sum(bucket.shards_written for bucket in report.buckets.values()),
+                "bytes": sum(bucket.bytes for bucket in report.buckets.values()),
+                "failed": sum(count for bucket in report.buckets.values() for count in bucket.failed.values()),
+            }
+            for report in result.resized
+        },
         "bytes": sum(bucket.bytes for bucket in shards) if shards is not None else None,
         "buckets": {
             key: _summarize_bucket(line, result.shards.buckets.get(key) if result.shards else None)

@@ -12,6 +12,7 @@ a first dataset:
   dataset-packaging plan photos.yaml                      what would be done, and what it would cost
   dataset-packaging pack photos.yaml                      do it; run it again after any interruption
   dataset-packaging verify photos.yaml                    re-read what landed
+  dataset-packaging handoff photos.yaml                   write its card, statistics and sheets
 
 exit codes: 0 done, 1 findings in the data, 2 wrong usage or configuration, 3 infrastructure failed
 """
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_rejects(commands)
     _add_inspect(commands)
     _add_schema(commands)
+    _add_handoff(commands)
     _add_export(commands)
     _add_ui(commands)
     return parser
@@ -190,6 +192,12 @@ def _add_schema(commands: "_Commands[_Parser]") -> None:
             "--dataset", metavar="DATASET.yaml", help="reach S3 as this dataset does (identities, Access Grants)"
         )
         _add_storage_options(action)
+
+
+def _add_handoff(commands: "_Commands[_Parser]") -> None:
+    parser = _add_command(commands, "handoff", "verify it and write card, statistics and sheets for those who train")
+    _add_dataset(parser)
+    _add_execution_options(parser)
 
 
 def _add_export(commands: "_Commands[_Parser]") -> None:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> Outcome:
     landed = Stores(StorageConfig.of(dataset)).list(f"{dataset.output_prefix}/")
     with open_pipeline(args, dataset, (shard.size_bytes for shard in landed)) as pipeline:
         report = pipeline.verify(deep=args.deep)
-    text = _render_findings(report.findings) + _render_summary(dataset.name, report, deep=args.deep)
+    text = render_findings(report.findings) + _render_summary(dataset.name, report, deep=args.deep)
     summary: dict[str, JsonValue] = {
         "dataset": dataset.name,
         "deep": bool(args.deep),
@@ -36,15 +36,21 @@ def run(args: argparse.Namespace) -> Outcome:
         "rows": report.rows,
         "image_bytes": report.bytes,
         "seconds": round(report.seconds, 3),
-        "findings": [
-            {"check": finding.check, "bucket": finding.bucket, "shard": finding.shard, "detail": finding.detail}
-            for finding in report.findings
-        ],
+        "findings": summarize_findings(report.findings),
     }
     return Outcome(EXIT_FINDINGS if report.findings else EXIT_DONE, text, summary)
 
 
-def _render_findings(findings: tuple[Finding, ...]) -> str:
+def summarize_findings(findings: tuple[Finding, ...]) -> JsonValue:
+    """Say findings to machines; pure."""
+    return [
+        {"check": finding.check, "bucket": finding.bucket, "shard": finding.shard, "detail": finding.detail}
+        for finding in findings
+    ]
+
+
+def render_findings(findings: tuple[Finding, ...]) -> str:
+    """Write findings as a table, the first of them only where they are many; pure."""
     rows = [
         (finding.check, finding.bucket or "", "" if finding.shard is None else str(finding.shard), finding.detail)
         for finding in findings[:_FINDINGS_SHOWN]

@@ -82,6 +82,13 @@ SIDECAR_CHECKS: tuple[CheckKind, ...] = (
     ),
     CheckKind("meta_info_json", "meta_info of every row is one JSON object for a strict parser.", ("meta_info_json",)),
 )
+RESIZED_CHECKS: tuple[CheckKind, ...] = (
+    CheckKind(
+        "row_alignment",
+        "Row i of the resized set is row i of its shard, with its geometry; an image, or why there is none.",
+        ("resized_rows", "resized_state"),
+    ),
+)
 
 BucketFindings = Mapping[str, Mapping[CheckName, Sequence[Finding]]]
 

@@ -1,38 +1,43 @@
-"""The assets of one dataset: its source, its manifest, its shards and its sidecars."""
+"""The assets of one dataset: its source, manifest, shards, resized images, sidecars and handoff."""
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from dataset_packaging.config import DatasetConfig
-from dataset_packaging.core.schema import MAIN_SCHEMA, sidecar_schema
+from dataset_packaging.core.schema import MAIN_SCHEMA, RESIZED_SCHEMA, sidecar_schema
 from dataset_packaging.orchestration import steps
 from dataset_packaging.orchestration.asset_checks import (
     LEDGER_BALANCE,
     MANIFEST_CHECKS,
     REJECT_FRACTION,
+    RESIZED_CHECKS,
     SHARD_CHECKS,
     SIDECAR_CHECKS,
     CheckKind,
     build_check_specs,
 )
+from dataset_packaging.orchestration.handoff_step import write_handoff
 from dataset_packaging.orchestration.keys import DatasetKeys, build_bucket_partitions
 from dataset_packaging.orchestration.listeners import RunListener
 from dataset_packaging.orchestration.metadata import describe_columns
 from dataset_packaging.orchestration.progress import LogProgress, ProgressRelay
+from dataset_packaging.orchestration.resized_step import write_resized
 from dataset_packaging.orchestration.resources import RayCluster, apply_s3_resource
 from dataset_packaging.orchestration.run_options import RunOptionsResource
 from dataset_packaging.orchestration.sources import read_source_version
+from dataset_packaging.orchestration.step import Step, StepEvents
 from dataset_packaging.orchestration.versions import code_version_of
 from dataset_packaging.packing.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class AssetParts:
-    """What distinguishes the three assets of a dataset from each other.
+    """What distinguishes the assets of a dataset from each other.
 
     Attributes:
         key: Of the asset.
@@ -43,16 +48,18 @@ class AssetParts:
         kinds: For the UI, at most three.
         metadata: Of the definition.
         partitioned: Whether it has a partition for each bucket.
+        required: Whether a run that gets to its end has materialised it.
     """
 
     key: dg.AssetKey
     upstream: Sequence[dg.AssetKey]
     checks: Sequence[CheckKind]
-    run_step: Callable[[steps.Step], steps.StepEvents]
+    run_step: Callable[[Step], StepEvents]
     description: str
     kinds: set[str]
     metadata: dict[str, dg.MetadataValue]
     partitioned: bool = True
+    required: bool = True
 
 
 def build_assets(
@@ -80,6 +87,8 @@ def _asset_parts(dataset: DatasetConfig) -> tuple[AssetParts, ...]:
     keys = DatasetKeys(dataset.name)
     store = "s3" if dataset.output_prefix.startswith("s3://") else "file"
     main = describe_columns(MAIN_SCHEMA)
+    resized = describe_columns(RESIZED_SCHEMA)
+    own_crops = [size for size in dataset.resized if dataset.sidecar.crops and size in dataset.sidecar.crops.sizes]
     side = describe_columns(sidecar_schema(dataset.sidecar.extension_columns()))
     return (
         AssetParts(
@@ -101,14 +110,40 @@ def _asset_parts(dataset: DatasetConfig) -> tuple[AssetParts, ...]:
             kinds={"parquet", "ray", store},
             metadata={"dagster/uri": dg.MetadataValue.text(dataset.output_prefix), "dagster/column_schema": main},
         ),
+        *(
+            AssetParts(
+                key=keys.resized(size),
+                upstream=[keys.shards],
+                checks=RESIZED_CHECKS,
+                run_step=partial(write_resized, size=size),
+                description=f"Every image at the area of {size} x {size} pixels, as WebP; the rows of its shard.",
+                kinds={"parquet", "ray", store},
+                metadata={
+                    "dagster/uri": dg.MetadataValue.text(f"{dataset.resized_prefix}/{size}"),
+                    "dagster/column_schema": resized,
+                },
+            )
+            for size in dataset.resized
+        ),
         AssetParts(
             key=keys.sidecars,
-            upstream=[keys.shards, *(spec.key for spec in _external_inputs(dataset))],
+            upstream=[keys.shards, *map(keys.resized, own_crops), *(spec.key for spec in _external_inputs(dataset))],
             checks=SIDECAR_CHECKS,
             run_step=steps.write_sidecars,
             description="Everything known about each row of a shard but its image, row by row beside it.",
             kinds={"parquet", store},
             metadata={"dagster/uri": dg.MetadataValue.text(dataset.sidecar_prefix), "dagster/column_schema": side},
+        ),
+        AssetParts(
+            key=keys.handoff,
+            upstream=[keys.shards, *map(keys.resized, dataset.resized), keys.sidecars],
+            checks=(),
+            run_step=write_handoff,
+            description="Card, statistics, sheets and the verified prefixes; there only when every check holds.",
+            kinds={"parquet", store},
+            metadata={"dagster/uri": dg.MetadataValue.text(f"{dataset.work_prefix}/handoff")},
+            partitioned=False,
+            required=False,
         ),
     )
 
@@ -120,6 +155,7 @@ def _build_asset(dataset: DatasetConfig, parts: AssetParts, listeners: tuple[Run
     @dg.asset(
         key=parts.key,
         deps=parts.upstream,
+        output_required=parts.required,
         check_specs=build_check_specs(parts.key, parts.checks, partitions),
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.single_run() if partitions else None,
@@ -134,12 +170,12 @@ def _build_asset(dataset: DatasetConfig, parts: AssetParts, listeners: tuple[Run
     )
     def run(
         context: dg.AssetExecutionContext, ray_cluster: RayCluster, s3: S3Resource, run_options: RunOptionsResource
-    ) -> steps.StepEvents:
+    ) -> StepEvents:
         reached = apply_s3_resource(dataset, s3)
         progress = ProgressRelay((LogProgress(context.log), *listeners))
         with Pipeline(reached, ray_cluster.open_executor, progress, context.run.run_id) as pipeline:
             yield from parts.run_step(
-                steps.Step(context, reached, pipeline, run_options.to_options(), code_version, listeners)
+                Step(context, reached, pipeline, run_options.to_options(), code_version, listeners)
             )
 
     return run

@@ -32,8 +32,9 @@ class DatasetAttributes(dg.Model):
 class PackagedDataset(dg.Component, dg.Model, dg.Resolvable):
     """One image dataset, packed into verified, bucketed Parquet shards.
 
-    Its attributes are the fields of the dataset YAML. Makes the assets `<name>/manifest`, `<name>/shards` and
-    `<name>/sidecars` (a partition for each of the 135 buckets), their checks, the job `package_<name>`, and its
+    Its attributes are the fields of the dataset YAML. Makes the assets `<name>/manifest`, `<name>/shards`,
+    `<name>/resized_512` and so on, `<name>/sidecars` (a partition for each of the 135 buckets) and `<name>/handoff`,
+    their checks, the job `package_<name>`, and its
     schedule or sensor where the YAML has one. The code location must offer the resources `ray_cluster`, `s3` and
     `run_options`.
     """
@@ -74,8 +75,8 @@ def build_dataset_definitions(dataset: DatasetConfig, listeners: tuple[RunListen
     keys = DatasetKeys(dataset.name)
     job = dg.define_asset_job(
         keys.job,
-        selection=dg.AssetSelection.assets(keys.manifest, keys.shards, keys.sidecars),
-        description=f"Packs {dataset.name}: manifest, shards and sidecars. Repeating it writes only what is missing.",
+        selection=dg.AssetSelection.assets(*keys.packed(dataset.resized), keys.handoff),
+        description=f"Packs {dataset.name} and hands it off. Repeating it writes only what is missing.",
         tags={DATASET_TAG: dataset.name},
     )
     schedules: Sequence[dg.ScheduleDefinition] = (

@@ -29,20 +29,24 @@ def failures_explained() -> Iterator[None]:
         ) from error
 
 
-def buckets_failed(unpublished: Mapping[str, str], bad: Mapping[str, str], bucket_count: int) -> dg.Failure:
+def buckets_failed(
+    unpublished: Mapping[str, str], bad: Mapping[str, str], bucket_count: int, lacking: str = "sidecars"
+) -> dg.Failure:
     """Build the failure of a step that wrote all buckets but these; pure.
 
     Args:
         unpublished: Buckets with rows that wait, and why: the next run takes them up again.
         bad: Buckets that are there and must not be used, and why.
         bucket_count: Buckets of the run.
+        lacking: What these buckets do not get.
     """
     reasons = {**bad, **unpublished}
     shown = "; ".join(f"{key}: {shorten(reason)}" for key, reason in list(reasons.items())[:_SHOWN_MAX])
     more = f"; and {len(reasons) - _SHOWN_MAX} more" if len(reasons) > _SHOWN_MAX else ""
     exit_code = EXIT_INFRASTRUCTURE if unpublished else EXIT_FINDINGS
     return dg.Failure(
-        description=f"{len(reasons)} of {bucket_count} buckets are not whole, and have no new sidecars: {shown}{more}. "
+        description=f"{len(reasons)} of {bucket_count} buckets are not whole, and have no new {lacking}: {shown}"
+        f"{more}. "
         "All others are done. Run again, or retry from failure: only these are written again.",
         metadata={
             EXIT_CODE: dg.MetadataValue.int(exit_code),

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -61,8 +61,17 @@ class DatasetKeys:
         return dg.AssetKey([self.name, f"merge_source_{number}"])
 
     def resized(self, size: int) -> dg.AssetKey:
-        """The set of resized images that the crop fields of this size follow; not written here."""
+        """Resized images of this size, the same partitions; or the foreign set that the crop fields follow."""
         return dg.AssetKey([self.name, f"resized_{size}"])
+
+    @property
+    def handoff(self) -> dg.AssetKey:
+        """What a training team takes, there only when every check holds."""
+        return dg.AssetKey([self.name, "handoff"])
+
+    def packed(self, sizes: Sequence[int]) -> tuple[dg.AssetKey, ...]:
+        """All that packing writes, in the order of their lineage; `sizes` are those of resized images."""
+        return self.manifest, self.shards, *map(self.resized, sizes), self.sidecars
 
     @property
     def job(self) -> str:

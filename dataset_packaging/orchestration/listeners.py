@@ -2,9 +2,16 @@
 
 from typing import Protocol, TypeAlias
 
-from dataset_packaging.packing.reports import ManifestReport, Progress, ShardsReport, SidecarsReport
+from dataset_packaging.packing.reports import (
+    HandoffReport,
+    ManifestReport,
+    Progress,
+    ResizedReport,
+    ShardsReport,
+    SidecarsReport,
+)
 
-StepReport: TypeAlias = ManifestReport | ShardsReport | SidecarsReport
+StepReport: TypeAlias = ManifestReport | ShardsReport | ResizedReport | SidecarsReport | HandoffReport
 
 
 class RunListener(Progress, Protocol):

@@ -1,6 +1,6 @@
 """Runs of the packing job inside this process, recorded in the instance that the web UI shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -20,9 +20,11 @@ from dataset_packaging.orchestration.resources import RayCluster
 from dataset_packaging.orchestration.run_options import options_config
 from dataset_packaging.packing.pipeline import Pipeline
 from dataset_packaging.packing.reports import (
+    HandoffReport,
     ManifestReport,
     Progress,
     ProgressReport,
+    ResizedReport,
     RunOptions,
     ShardsReport,
     SidecarsReport,
@@ -50,6 +52,7 @@ class PackagingOutcome:
         up_to_date: A sentence that says so where nothing was to be done.
         manifest: Report of the step; None where it did not get to its end, as with the next two.
         shards: Report of the step, over all ranges.
+        resized: Report of each set of resized images, of the last range.
         sidecars: Report of the step, over all ranges.
         ledger: Every row's fate as it stands now; None where it could not be read.
         failed_checks: Checks whose last evaluation failed.
@@ -61,6 +64,7 @@ class PackagingOutcome:
     up_to_date: str | None = None
     manifest: ManifestReport | None = None
     shards: ShardsReport | None = None
+    resized: tuple[ResizedReport, ...] = ()
     sidecars: SidecarsReport | None = None
     ledger: Ledger | None = None
     failed_checks: tuple[FailedCheck, ...] = ()
@@ -94,6 +98,14 @@ class RunRecorder:
         """Return the reports of the shards step as one."""
         found = [report for report in self._reports if isinstance(report, ShardsReport)]
         return reduce(ShardsReport.followed_by, found) if found else None
+
+    def resized(self) -> tuple[ResizedReport, ...]:
+        """Return the last report of each set of resized images."""
+        return tuple({report.size: report for report in self._reports if isinstance(report, ResizedReport)}.values())
+
+    def handoff(self) -> HandoffReport | None:
+        """Return the last report of the handoff."""
+        return next((report for report in reversed(self._reports) if isinstance(report, HandoffReport)), None)
 
     def sidecars(self) -> SidecarsReport | None:
         """Return the reports of the sidecars step as one."""
@@ -141,17 +153,62 @@ def run_packaging(
         up_to_date = pipeline.is_up_to_date()
         if up_to_date is not None:
             return _idle_outcome(dataset, pipeline, up_to_date)
-    definitions = dg.Definitions.merge(
-        build_dataset_definitions(dataset, (recorder,)), build_shared_definitions(workers)
-    )
-    job = definitions.resolve_job_def(DatasetKeys(dataset.name).job)
+    job = _resolve_job(dataset, recorder, workers)
+    packed = DatasetKeys(dataset.name).packed(dataset.resized)
     results = []
     for number, (first, last) in enumerate(ranges):
-        result = _execute(job, dataset, instance, options, (first, last), with_manifest=number == 0)
+        assets = packed if number == 0 else packed[1:]  # one manifest serves all ranges
+        result = _execute(job, instance, options, assets, range_tags(first, last))
         results.append(result)
         if number == 0 and recorder.manifest() is None:
             break
     return _outcome(results, recorder, pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffOutcome:
+    """What came of handing a dataset off.
+
+    Attributes:
+        run_id: Of the run that was made.
+        exit_code: 0 handed off, 1 the data have findings, 3 infrastructure.
+        message: Why there is no handoff, in one line; None where there is one.
+        report: Of the step; None where it did not get to its end.
+    """
+
+    run_id: str
+    exit_code: int
+    message: str | None
+    report: HandoffReport | None
+
+
+def run_handoff(
+    dataset_yaml: Path,
+    instance: dg.DagsterInstance,
+    progress: Progress | None = None,
+    workers: RayCluster | None = None,
+) -> HandoffOutcome:
+    """Materialise the handoff of a packed dataset in this process, so that the UI shows it like any other run.
+
+    Args:
+        dataset_yaml: The dataset.
+        instance: Records the run.
+        progress: Hears how far it is.
+        workers: Where the tasks go; by default as the settings of the process say.
+
+    Raises:
+        PackagingError: before anything was run: the YAML is wrong, or nothing is packed yet.
+        KeyboardInterrupt: the run was interrupted.
+    """
+    dataset = load_dataset(dataset_yaml)
+    workers = workers or RayCluster.of(read_runtime())
+    recorder = RunRecorder(progress)
+    Pipeline(dataset, workers.open_executor, recorder, run_id="").require_packed()
+    job = _resolve_job(dataset, recorder, workers)
+    result = _execute(job, instance, RunOptions(), [DatasetKeys(dataset.name).handoff], {})
+    failures = [_explain_failure(event) for event in result.all_events if event.is_step_failure]
+    code, message = failures[0] if failures else (0 if result.success else EXIT_INFRASTRUCTURE, None)
+    return HandoffOutcome(result.run_id, code, message, recorder.handoff())
 
 
 def _ranges_of(partitions: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -166,24 +223,28 @@ def _ranges_of(partitions: Sequence[str] | None) -> list[tuple[str, str]]:
     return ranges
 
 
+def _resolve_job(dataset: DatasetConfig, recorder: RunRecorder, workers: RayCluster) -> dg.JobDefinition:
+    definitions = dg.Definitions.merge(
+        build_dataset_definitions(dataset, (recorder,)), build_shared_definitions(workers)
+    )
+    return definitions.resolve_job_def(DatasetKeys(dataset.name).job)
+
+
 def _execute(
     job: dg.JobDefinition,
-    dataset: DatasetConfig,
     instance: dg.DagsterInstance,
     options: RunOptions,
-    bucket_range: tuple[str, str],
-    *,
-    with_manifest: bool,
+    assets: Sequence[dg.AssetKey],
+    tags: Mapping[str, str],
 ) -> dg.ExecuteInProcessResult:
-    keys = DatasetKeys(dataset.name)
     result = job.execute_in_process(
         instance=instance,
         run_config={
             "resources": {"run_options": {"config": options_config(options)}},
             "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
         },
-        tags=range_tags(*bucket_range),
-        asset_selection=None if with_manifest else [keys.shards, keys.sidecars],
+        tags=dict(tags),
+        asset_selection=assets,
         raise_on_error=False,
     )
     if any(_is_interruption(event) for event in result.all_events):
@@ -215,6 +276,7 @@ def _outcome(
         message=failures[0][1] if failures else None,
         manifest=manifest,
         shards=shards,
+        resized=recorder.resized(),
         sidecars=recorder.sidecars(),
         ledger=_read_ledger(pipeline),
         failed_checks=failed_checks,

@@ -8,8 +8,16 @@ import pyarrow as pa
 
 from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.invariants import Finding
-from dataset_packaging.orchestration.pictures import draw_heat_map, show_jpeg, show_svg
-from dataset_packaging.packing.reports import BucketShards, BucketSidecars, ManifestReport, MergedCounts
+from dataset_packaging.orchestration.pictures import draw_heat_map, show_jpeg, show_picture, show_svg
+from dataset_packaging.packing.handoff import HandoffFiles
+from dataset_packaging.packing.reports import (
+    BucketResized,
+    BucketShards,
+    BucketSidecars,
+    HandoffReport,
+    ManifestReport,
+    MergedCounts,
+)
 
 EXAMPLES_MAX = 20
 EXAMPLE_CHARACTERS_MAX = 300
@@ -85,6 +93,40 @@ def describe_bucket_sidecars(bucket: BucketSidecars, output_uri: str, preview: S
         **rows,
         **({"merged columns": _merge_table(bucket.merged)} if bucket.merged else {}),
     }
+
+
+def describe_bucket_resized(bucket: BucketResized, output_uri: str) -> Metadata:
+    """Return what one partition of a set of resized images shows; pure."""
+    return {
+        "dagster/row_count": dg.MetadataValue.int(bucket.rows),
+        "dagster/uri": dg.MetadataValue.text(output_uri),
+        "bytes": dg.MetadataValue.int(bucket.bytes),
+        "shards": dg.MetadataValue.int(bucket.shards),
+        "shards written": dg.MetadataValue.int(bucket.shards_written),
+        "rows without an image": dg.MetadataValue.int(sum(bucket.failed.values())),
+        "reasons": count_table("reason", {shorten(reason): count for reason, count in bucket.failed.items()}),
+        "empty": dg.MetadataValue.bool(bucket.rows == 0),
+    }
+
+
+def describe_handoff(report: HandoffReport, told: HandoffFiles) -> Metadata:
+    """Return what the handoff shows: its card, its sheets, where everything stands; pure."""
+    pictures = {name: dg.MetadataValue.md(show_picture(data, name)) for name, data in told.pictures.items() if data}
+    return {
+        **pictures,
+        "card": dg.MetadataValue.md(_without_links(told.card)),
+        "dagster/row_count": dg.MetadataValue.int(report.rows),
+        "dagster/uri": dg.MetadataValue.text(report.prefix),
+        "shards": dg.MetadataValue.int(report.shards),
+        "unchanged": dg.MetadataValue.bool(report.unchanged),
+        "summary": dg.MetadataValue.json(told.summary),
+    }
+
+
+def _without_links(card: str) -> str:
+    """Return a card without its front matter and without the pictures that stand beside it."""
+    body = card.split("---\n", 2)[-1]
+    return "\n".join(line for line in body.splitlines() if not line.startswith("![")).strip()
 
 
 def describe_findings(bucket_key: str | None, findings: Sequence[Finding]) -> Metadata:

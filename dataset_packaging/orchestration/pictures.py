@@ -53,6 +53,11 @@ def show_jpeg(data: bytes, label: str) -> str:
     return _show("image/jpeg", data, label)
 
 
+def show_picture(data: bytes, name: str) -> str:
+    """Return markdown that shows the bytes of a PNG or JPEG file, told by its name; pure."""
+    return _show("image/png" if name.endswith(".png") else "image/jpeg", data, name)
+
+
 def _show(kind: str, data: bytes, label: str) -> str:
     return f"![{label}](data:{kind};base64,{base64.b64encode(data).decode()})"
 

@@ -119,8 +119,12 @@ def _run_under_way(instance: dg.DagsterInstance, dataset: DatasetConfig) -> str 
 
 
 def _up_to_date(dataset: DatasetConfig, s3: S3Resource) -> str | None:
+    """Say that a run would change nothing: all is packed, and handed off unless too much is rejected for that."""
     with Pipeline(apply_s3_resource(dataset, s3), _no_workers, SilentProgress(), run_id="") as pipeline:
-        return pipeline.is_up_to_date()
+        told = pipeline.is_up_to_date()
+        if told is None or pipeline.read_handoff() is not None or pipeline.check_reject_fraction():
+            return told
+        return None
 
 
 def _no_workers() -> AbstractContextManager[Executor]:

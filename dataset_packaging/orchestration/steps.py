@@ -1,12 +1,10 @@
 """What the three steps of a run do: call the pipeline, then say bucket by bucket what came out."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 import dagster as dg
 
-from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.invariants import Finding
 from dataset_packaging.errors import PackagingError
 from dataset_packaging.orchestration.asset_checks import (
@@ -22,14 +20,12 @@ from dataset_packaging.orchestration.asset_checks import (
 from dataset_packaging.orchestration.bucket_events import (
     finish_asset,
     finish_checks,
-    read_failed_checks,
     read_latest,
     runs_later,
     version_tags,
 )
 from dataset_packaging.orchestration.failures import buckets_failed, failures_explained
-from dataset_packaging.orchestration.keys import BUCKET_KEYS, DatasetKeys
-from dataset_packaging.orchestration.listeners import RunListener, StepReport
+from dataset_packaging.orchestration.keys import BUCKET_KEYS
 from dataset_packaging.orchestration.metadata import (
     describe_bucket_shards,
     describe_bucket_sidecars,
@@ -37,58 +33,19 @@ from dataset_packaging.orchestration.metadata import (
     describe_manifest,
     finite_float,
 )
+from dataset_packaging.orchestration.resized_step import find_blocked, resized_events
+from dataset_packaging.orchestration.step import Step, StepEvent, StepEvents
 from dataset_packaging.orchestration.versions import manifest_version, shards_version, sidecars_version
-from dataset_packaging.packing.pipeline import MAX_ROUNDS, Pipeline
+from dataset_packaging.packing.pipeline import MAX_ROUNDS
 from dataset_packaging.packing.reports import (
     BucketShards,
     BucketSidecars,
     ManifestReport,
-    RunOptions,
     ShardsReport,
 )
 
 _NO_SHARDS = BucketShards(0, 0, 0, 0, {}, 0, 0, 0, 0.0, ())
 _NO_SIDECARS = BucketSidecars(0, 0, 0, {}, None)
-
-StepEvent: TypeAlias = (
-    dg.AssetMaterialization
-    | dg.AssetCheckEvaluation
-    | dg.AssetCheckResult
-    | dg.MaterializeResult[None]
-    | dg.Output[None]
-)
-StepEvents: TypeAlias = Generator[StepEvent, None, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a run over one dataset.
-
-    Attributes:
-        context: Dagster's.
-        dataset: What is packed.
-        pipeline: Does it.
-        options: Of this run.
-        code_version: Of the assets.
-        listeners: Hear of the step's report.
-    """
-
-    context: dg.AssetExecutionContext
-    dataset: DatasetConfig
-    pipeline: Pipeline
-    options: RunOptions
-    code_version: str
-    listeners: Sequence[RunListener] = ()
-
-    def finish(self, report: StepReport) -> None:
-        """Hand the report to the listeners."""
-        for listener in self.listeners:
-            listener.finish(report)
-
-    @property
-    def keys(self) -> DatasetKeys:
-        """Asset keys of the dataset."""
-        return DatasetKeys(self.dataset.name)
 
 
 def build_manifest(step: Step) -> StepEvents:
@@ -113,8 +70,8 @@ def write_shards(step: Step) -> StepEvents:
     """Write the shards of the run's buckets, then check each. Repeating it writes only what is missing or damaged.
 
     A bucket is marked as materialised only when all its shards are published. Where some are not, or a check fails, the
-    step fails at its end, so that it is what a retry repeats; since no later step runs then, the sidecars of all whole
-    buckets are written here, if the run was to write sidecars.
+    step fails at its end, so that it is what a retry repeats; since no later step runs then, the resized images and the
+    sidecars of all whole buckets are written here, if the run was to write them.
 
     Raises:
         Failure: buckets are not whole, rows are unaccounted for, or the store or the workers failed.
@@ -142,8 +99,11 @@ def write_shards(step: Step) -> StepEvents:
             allow_retries=False,
         )
     if bad or unpublished:
+        good = [key for key in whole if key not in bad]
+        for size in step.dataset.resized:
+            if runs_later(step.context, step.keys.resized(size)):
+                yield from resized_events(step, size, good)
         if runs_later(step.context, step.keys.sidecars):
-            good = [key for key in whole if key not in bad]
             blocked, bad_sidecars = yield from _sidecar_events(step, good)
             unpublished, bad = {**unpublished, **blocked}, {**bad, **bad_sidecars}
         raise buckets_failed(unpublished, bad, len(bucket_keys))
@@ -161,9 +121,7 @@ def write_sidecars(step: Step) -> StepEvents:
         Failure: buckets are blocked or failed a check, or the store failed.
     """
     bucket_keys = list(step.context.partition_keys)
-    shard_checks = [dg.AssetCheckKey(step.keys.shards, kind.name) for kind in SHARD_CHECKS]
-    failed = read_failed_checks(step.context.instance, shard_checks, bucket_keys)
-    blocked = {key: f"its shards failed {', '.join(checks)}: materialise them again" for key, checks in failed.items()}
+    blocked = find_blocked(step, bucket_keys)
     good = [key for key in bucket_keys if key not in blocked]
     unpublished, bad = yield from _sidecar_events(step, good)
     if blocked or unpublished or bad:

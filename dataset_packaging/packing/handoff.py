@@ -50,6 +50,21 @@ class Landed:
     ledger: Ledger
 
 
+@dataclass(frozen=True, slots=True)
+class HandoffFiles:
+    """What a handoff shows to people.
+
+    Attributes:
+        card: as Markdown.
+        pictures: plot sheet and contact sheets, by name.
+        summary: what `HANDOFF.json` says.
+    """
+
+    card: str
+    pictures: dict[str, bytes]
+    summary: dict[str, Any]
+
+
 def write_handoff(run: Run, *, deep: bool = False) -> HandoffReport:
     """Verifies the dataset and, where nothing is found, writes its handoff; else removes an earlier one.
 
@@ -79,6 +94,18 @@ def read_handoff(run: Run) -> dict[str, Any] | None:
     if found is None:
         return None
     return found if found == json.loads(json.dumps(summarize_landed(run, read_landed(run)))) else None
+
+
+def read_handoff_files(run: Run) -> HandoffFiles:
+    """Returns what a handoff shows to people. Raises NotFound where none is written."""
+    names = ["stats.png", *(f"contact_sheets/{scale}.jpg" for scale in SCALES)]
+    found = {info.uri for info in run.stores.list(run.layout.handoff_prefix)}
+    uris = {name: run.layout.handoff_uri(name) for name in names}
+    return HandoffFiles(
+        bytes(run.stores.get(run.layout.handoff_uri("README.md"))).decode(),
+        {name: bytes(run.stores.get(uri)) for name, uri in uris.items() if uri in found},
+        json.loads(bytes(run.stores.get(run.layout.handoff_uri("HANDOFF.json")))),
+    )
 
 
 def read_landed(run: Run) -> Landed:

@@ -19,7 +19,7 @@ from dataset_packaging.core.invariants import (
 from dataset_packaging.core.ledger import RETRIED_REASONS, Ledger
 from dataset_packaging.io.jsonl import expand_sources, require_a_row
 from dataset_packaging.packing.executor import Executor
-from dataset_packaging.packing.handoff import read_handoff, write_handoff
+from dataset_packaging.packing.handoff import HandoffFiles, read_handoff, read_handoff_files, write_handoff
 from dataset_packaging.packing.hub_export import HubReport, export_hub
 from dataset_packaging.packing.ledger_step import (
     derive_files,
@@ -198,6 +198,10 @@ class Pipeline:
         """Returns what was handed off, or None where nothing is or the dataset has changed since."""
         return read_handoff(self._run)
 
+    def read_handoff_files(self) -> HandoffFiles:
+        """Returns card, pictures and summary of the handoff; see `handoff.read_handoff_files`."""
+        return read_handoff_files(self._run)
+
     def export_hub(self, folder: Path) -> HubReport:
         """Lays the dataset out as a repository of the Hugging Face Hub; see `hub_export.export_hub`."""
         return export_hub(self._run, folder)
@@ -217,6 +221,10 @@ class Pipeline:
         require_a_row(run.stores, sources)
         require_own_folders(run)
         plan_generation(run, read_standing(run), sources, options)
+
+    def require_packed(self) -> None:
+        """Makes sure that there is a plan. Raises ConfigError where the dataset was never packed."""
+        self._run.require_current()
 
     def is_up_to_date(self, options: RunOptions = RunOptions()) -> str | None:  # noqa: B008
         """Returns a sentence that says so where a run would do nothing, else None. Starts no executor."""

@@ -16,6 +16,7 @@ _HEAD_PX = 84
 _PAPER, _INK, _FAINT = (255, 255, 255), (40, 44, 52), (150, 156, 166)
 _LIGHT, _DARK, _GRID = (232, 240, 250), (16, 78, 139), (222, 226, 232)
 _ROW_PX = 22
+_COLOUR_COUNT = 32  # few enough for a small file: the sheet is shown within pages of the UI
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def draw_plot_sheet(data: PlotData) -> bytes:
         _draw_histogram(pen, frame, label, data.histograms[name], show)
     _draw_nulls(pen, top + bars_height + 44, data.null_rates)
     buffer = BytesIO()
-    sheet.save(buffer, "PNG", optimize=True)
+    sheet.quantize(_COLOUR_COUNT).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 

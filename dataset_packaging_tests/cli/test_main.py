@@ -8,7 +8,7 @@ import pytest
 
 from dataset_packaging_tests.cli.command import COMMAND, ROOT, environment, run_command
 
-COMMANDS = ("init", "plan", "pack", "verify", "rejects", "inspect", "ui")
+COMMANDS = ("init", "plan", "pack", "verify", "rejects", "inspect", "schema", "handoff", "export", "ui")
 HEAVY = {"dagster", "ray", "pyarrow", "pydantic", "PIL", "rich", "yaml", "numpy", "boto3", "polars"}
 
 

@@ -55,7 +55,7 @@ def test_a_defs_yaml_makes_the_same_dataset_as_a_file_beside_it():
         assert component.dataset.model_dump() == load_dataset(folder / "photos.yaml").model_dump()
         served = dg.Definitions.merge(definitions, build_shared_definitions(RayCluster()))
         keys = {key.to_user_string() for key in served.resolve_all_asset_keys()}
-    assert keys == {"photos/source", "photos/manifest", "photos/shards", "photos/sidecars"}
+    assert keys == {f"photos/{name}" for name in ("source", "manifest", "shards", "sidecars", "handoff")}
 
 
 @pytest.mark.parametrize(

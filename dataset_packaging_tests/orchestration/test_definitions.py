@@ -65,9 +65,10 @@ def test_lineage_goes_from_the_source_to_the_sidecars(repository: dg.RepositoryD
             "photos/shards",
             "photos/sidecar_reference",
         ],
+        "photos/handoff": ["photos/shards", "photos/sidecars"],
     }
     executable = {key.to_user_string() for key in repository.asset_graph.materializable_asset_keys}
-    assert executable == {"photos/manifest", "photos/shards", "photos/sidecars"}
+    assert executable == {"photos/manifest", "photos/shards", "photos/sidecars", "photos/handoff"}
 
 
 def test_partitions_are_buckets_and_a_run_takes_a_range(repository: dg.RepositoryDefinition):
@@ -104,7 +105,8 @@ def test_checks(repository: dg.RepositoryDefinition):
 def test_job_schedule_and_sensor(repository: dg.RepositoryDefinition):
     job = repository.get_job("package_photos")
     assert job.tags == {"dataset_packaging/dataset": "photos"}
-    assert {key.path[-1] for key in job.asset_layer.selected_asset_keys} == {"manifest", "shards", "sidecars"}
+    selected = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
+    assert selected == {"manifest", "shards", "sidecars", "handoff"}
     (schedule,) = repository.schedule_defs
     assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone, schedule.job_name) == (
         "package_photos_schedule",
@@ -197,7 +199,7 @@ def test_200_files_load_in_less_than_5_seconds(tmp_path: Path):
     started_s = time.process_time()
     repository = _load(tmp_path)
     assert time.process_time() - started_s < 5
-    assert len(repository.asset_graph.materializable_asset_keys) == 600
+    assert len(repository.asset_graph.materializable_asset_keys) == 800
 
 
 def test_the_s3_resource_fills_in_what_the_yaml_leaves_open(tmp_path: Path):

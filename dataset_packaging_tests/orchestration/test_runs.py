@@ -148,15 +148,18 @@ def test_a_damaged_shard_is_rebuilt_by_the_next_run(small: SmallDataset, instanc
     assert _metadata(result, small.keys.shards, SQUARE)["shards written"] == 0
 
 
-def test_too_many_rejects_fail_their_check_and_block_nothing(small: SmallDataset, instance: dg.DagsterInstance):
+def test_too_many_rejects_fail_their_check_and_block_nothing_but_the_handoff(
+    small: SmallDataset, instance: dg.DagsterInstance
+):
     (name,) = small.add(SQUARE, 1)
     picture = small.folder / "images" / name
     picture.write_bytes(picture.read_bytes()[:60])
     small.manifest.write_text(small.manifest.read_text().replace(f'"{name}"', f'"{name}", "width": 48, "height": 48'))
     result = small.run(instance)
-    assert result.success
     assert failed_evaluations(result) == [("shards", "reject_fraction", None)]
     assert materialized(result, small.keys.sidecars) == list(RANGE)
+    assert materialized(result, small.keys.handoff) == []
+    assert failure_text(result).startswith("small is not handed off: reject_fraction: 1 of 7 rows are rejected")
 
 
 def test_empty_buckets_are_materialised_as_such(small: SmallDataset, instance: dg.DagsterInstance):
@@ -214,7 +217,9 @@ def test_events_do_not_grow_with_the_rows(tmp_path: Path, instance: dg.DagsterIn
     assert _metadata(result, small.keys.shards, SQUARE)["rejected"] == rejects
     records = instance.get_records_for_run(result.run_id).records
     assert len(records) < 80
-    assert max(len(str(record.event_log_entry)) for record in records) < 40_000
+    entries = [(record.event_log_entry.step_key, len(str(record.event_log_entry))) for record in records]
+    assert max(size for step, size in entries if step != "small__handoff") < 40_000
+    assert max(size for step, size in entries if step == "small__handoff") < 80_000
 
 
 def test_the_whole_dataset_is_one_range(small: SmallDataset):
@@ -332,3 +337,85 @@ def _stale(small: SmallDataset, instance: dg.DagsterInstance, bucket: str = SQUA
         for key, partition in looked_at
         if resolver.get_status(key, partition) != StaleStatus.FRESH
     }
+
+
+RESIZED = "resized: [512, 1024]\nsidecar: {crops: {sizes: [512]}}\n"
+
+
+def _kinds(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str, object]:
+    return _metadata(result, key, None)
+
+
+def test_a_run_makes_resized_images_then_sidecars_then_the_handoff(tmp_path: Path, instance: dg.DagsterInstance):
+    small = SmallDataset(tmp_path, yaml=RESIZED)
+    for bucket in (SQUARE, WIDE, TALL):
+        small.add(bucket, 2)
+    graph = small.definitions().resolve_asset_graph()
+    assert graph.get(small.keys.sidecars).parent_keys == {small.keys.shards, small.keys.resized(512)}
+    assert graph.get(small.keys.handoff).parent_keys == {
+        small.keys.shards, small.keys.sidecars, small.keys.resized(512), small.keys.resized(1024),
+    }  # fmt: skip
+    result = small.run(instance, *BUCKET_KEYS[:: len(BUCKET_KEYS) - 1])
+    assert result.success
+    assert failed_evaluations(result) == []
+    assert {key for _, name, key in ((e.asset_key, e.check_name, e.partition) for e in evaluations(result))
+            if name == "row_alignment"} == set(BUCKET_KEYS)  # fmt: skip
+    for size in (512, 1024):
+        assert materialized(result, small.keys.resized(size)) == list(BUCKET_KEYS)
+        told = _metadata(result, small.keys.resized(size), SQUARE)
+        assert (told["dagster/row_count"], told["rows without an image"]) == (2, 0)
+    assert materialized(result, small.keys.handoff) == [None]
+    told = _kinds(result, small.keys.handoff)
+    assert told["dagster/row_count"] == 6
+    assert str(told["card"]).startswith("# small")
+    assert "![" not in str(told["card"])
+    for name, start in (("stats.png", b"\x89PNG"), ("contact_sheets/0_512.jpg", b"\xff\xd8")):
+        kind, data = re.fullmatch(r"!\[.*\]\(data:image/(png|jpeg);base64,(.*)\)", str(told[name])).groups()  # type: ignore[union-attr]
+        assert base64.b64decode(data).startswith(start), kind
+    summary = told["summary"]
+    assert isinstance(summary, dict)
+    assert set(summary["prefixes"]) >= {"output_prefix", "sidecar_prefix", "resized_512", "resized_1024"}
+
+    again = small.run(instance, *BUCKET_KEYS[:: len(BUCKET_KEYS) - 1])
+    assert _kinds(again, small.keys.handoff)["unchanged"] is True
+    assert _metadata(again, small.keys.resized(512), SQUARE)["shards written"] == 0
+
+
+def test_a_failed_check_leaves_no_handoff(small: SmallDataset, instance: dg.DagsterInstance):
+    whole = (BUCKET_KEYS[0], BUCKET_KEYS[-1])
+    handoff = small.folder / "small_parquet_work/handoff"
+    assert materialized(small.run(instance, *whole), small.keys.handoff) == [None]
+    assert (handoff / "HANDOFF.json").exists()
+    small.shard(SQUARE).with_name("notes.txt").write_text("not a shard")
+    small.add(WIDE, 1)
+    result = small.run(instance, *whole)
+    assert not result.success
+    assert materialized(result, small.keys.handoff) == []
+    alone = small.run(instance, *whole, assets=[small.keys.handoff])
+    assert not alone.success
+    assert failure_text(alone).startswith("small is not handed off: foreign_files: ")
+    assert not handoff.exists() or not list(handoff.rglob("*.json"))
+
+
+def test_a_run_over_some_buckets_hands_nothing_off_and_does_not_fail(small: SmallDataset, instance: dg.DagsterInstance):
+    result = small.run(instance, WIDE, WIDE)
+    assert result.success
+    assert materialized(result, small.keys.handoff) == []
+    alone = small.run(instance, WIDE, WIDE, assets=[small.keys.handoff])
+    assert not alone.success
+    assert "are pending" in failure_text(alone) or "not packed yet" in failure_text(alone)
+
+
+def test_resized_images_wait_for_whole_shards_bucket_by_bucket(tmp_path: Path, instance: dg.DagsterInstance):
+    small = SmallDataset(tmp_path, yaml="resized: [512]\n")
+    for bucket in (SQUARE, WIDE):
+        small.add(bucket, 1)
+    small.shard(SQUARE).mkdir(parents=True)
+    result = small.run(instance)
+    assert not result.success
+    expected = [key for key in RANGE if key != SQUARE]
+    assert materialized(result, small.keys.resized(512)) == expected
+    small.shard(SQUARE).rmdir()
+    retried = small.run(instance)
+    assert retried.success
+    assert materialized(retried, small.keys.resized(512)) == list(RANGE)
