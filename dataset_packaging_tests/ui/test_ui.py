@@ -29,7 +29,7 @@ def _backfill_status(dagster: DagsterDev) -> str:
 
 def test_everything_is_materialised_by_a_few_clicks(dagster: DagsterDev, page: Page):
     page.goto(f"{dagster.url}/locations/{LOCATION}/asset-groups/photos/lineage")
-    page.get_by_role("button", name="Materialize all (3)").first.click()
+    page.get_by_role("button", name="Materialize all (4)").first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="All", exact=True).click()
     dialog.get_by_role("button", name="Launch backfill").click()
@@ -39,7 +39,7 @@ def test_everything_is_materialised_by_a_few_clicks(dagster: DagsterDev, page: P
 
 def test_the_lineage_goes_from_the_source_to_the_sidecars(dagster: DagsterDev, page: Page, screenshots: Path):
     page.goto(f"{dagster.url}/locations/{LOCATION}/asset-groups/photos/lineage")
-    for name in ("source", "manifest", "shards", "sidecars"):
+    for name in ("source", "manifest", "shards", "sidecars", "handoff"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     expect(page.get_by_text("100% filled").first).to_be_visible()
     page.screenshot(path=screenshots / "lineage.png")
@@ -71,6 +71,13 @@ def test_a_sidecar_partition_shows_a_few_rows(dagster: DagsterDev, page: Page):
     table = page.get_by_role("dialog").get_by_role("table")
     expect(table.get_by_text("image_key", exact=True)).to_be_visible()
     expect(table.get_by_text("row 0", exact=True)).to_be_visible()
+
+
+def test_the_handoff_shows_card_and_pictures(dagster: DagsterDev, page: Page):
+    page.goto(f"{dagster.url}/assets/photos/handoff?view=overview")
+    for name in ("card", "stats.png", "contact_sheets/0_512.jpg", "summary"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    _show_markdown(page, "stats.png")
 
 
 def test_a_failed_check_shows_which_bucket_and_why(dagster: DagsterDev, page: Page, nightly: SmallDataset):
