@@ -51,6 +51,7 @@ def pack_dataset(args: argparse.Namespace, options: RunOptions) -> Outcome:
         message=packed.message,
         run_ids=packed.run_ids,
         ledger=packed.ledger,
+        plan=packed.plan,
         manifest=packed.manifest,
         shards=packed.shards,
         resized=packed.resized,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dataset_packaging.cli.outcome import JsonValue
+from dataset_packaging.cli.prediction import Prediction, compare, render_prediction, summarize_prediction
 from dataset_packaging.cli.tables import (
     Column,
     format_bytes,
@@ -40,6 +41,7 @@ class PackResult:
         shards: Report of the step.
         sidecars: Report of the step.
         resized: Report of each set of resized images.
+        plan: First report of the manifest step, made before any image was read.
         failed_checks: In the order in which they were evaluated.
     """
 
@@ -52,6 +54,14 @@ class PackResult:
     sidecars: SidecarsReport | None
     failed_checks: tuple[CheckFailure, ...]
     resized: tuple[ResizedReport, ...] = ()
+    plan: ManifestReport | None = None
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """What was planned against what came out; None where either is not known, or nothing was planned."""
+        if self.plan is None or self.shards is None or not self.plan.buckets:
+            return None
+        return compare(self.plan, self.shards)
 
 
 def render_result(dataset: DatasetConfig, result: PackResult) -> str:
@@ -63,6 +73,8 @@ def render_result(dataset: DatasetConfig, result: PackResult) -> str:
     if result.ledger is not None:
         shards = result.shards.buckets if result.shards else {}
         sections = [_render_buckets(result.ledger, shards), _render_rejects(result.ledger), checks]
+    if result.prediction is not None:
+        sections.append(render_prediction(result.prediction))
     sections.append(_render_end(dataset, result))
     return "\n".join(section for section in sections if section)
 
@@ -111,9 +123,7 @@ def _render_end(dataset: DatasetConfig, result: PackResult) -> str:
     lines = []
     if result.shards is not None:
         size_bytes = sum(bucket.bytes for bucket in result.shards.buckets.values())
-        planned = result.manifest.buckets.values() if result.manifest else ()
-        told = f", the plan said {format_bytes(sum(plan.estimated_bytes for plan in planned))}" if planned else ""
-        lines.append(f"shards: {dataset.output_prefix} ({format_bytes(size_bytes)} of images{told})")
+        lines.append(f"shards: {dataset.output_prefix} ({format_bytes(size_bytes)} of images)")
         lines += [_render_resized(dataset, report) for report in result.resized]
         lines.append(f"sidecars: {dataset.sidecar_prefix}")
     lines.append("lineage, checks and history: dataset-packaging ui")
@@ -162,6 +172,7 @@ def summarize_result(dataset: DatasetConfig, result: PackResult) -> dict[str, Js
             key: _summarize_bucket(line, result.shards.buckets.get(key) if result.shards else None)
             for key, line in lines.items()
         },
+        "prediction": summarize_prediction(result.prediction) if result.prediction else None,
         "failed_checks": [
             {"check": check.check, "bucket": check.bucket, "detail": check.detail} for check in result.failed_checks
         ],

@@ -11,12 +11,14 @@ from dataset_packaging.cli.tables import (
     format_dollars,
     format_fraction,
     format_items,
+    format_seconds,
     number_columns,
     render_table,
 )
 from dataset_packaging.config import DatasetConfig, load_dataset
 from dataset_packaging.io.jsonl import expand_sources
 from dataset_packaging.io.store import StorageConfig, Stores
+from dataset_packaging.packing.executor import available_cpus
 from dataset_packaging.packing.preview import PlanPreview
 
 
@@ -82,7 +84,19 @@ def _render_rows(preview: PlanPreview) -> str:
 def _render_cost(preview: PlanPreview) -> str:
     return (
         f"requests: {format_count(preview.gets)} GET, {format_count(preview.puts)} PUT, "
-        f"{format_count(preview.lists)} LIST; on S3 about {format_dollars(preview.dollars)}\n"
+        f"{format_count(preview.lists)} LIST; on S3 about {format_dollars(preview.dollars)}\n{_render_time(preview)}"
+    )
+
+
+def _render_time(preview: PlanPreview) -> str:
+    work, cpus = preview.work, available_cpus()
+    if not work.high_s:
+        return "time: no image is to be fetched\n"
+    return (
+        f"time: about {format_seconds(work.likely_s)} of one CPU, from {format_seconds(work.low_s)} (baseline JPEG) to "
+        f"{format_seconds(work.high_s)} (WebP);\n"
+        f"      {format_seconds(work.likely_s / cpus)} on the {format_items(cpus, 'CPU')} of this machine, "
+        "more where the network is slower than they are\n"
     )
 
 
@@ -110,5 +124,10 @@ def _summarize(dataset: DatasetConfig, preview: PlanPreview) -> dict[str, JsonVa
         "reasons": {**preview.reasons},
         "requests": {"get": preview.gets, "put": preview.puts, "list": preview.lists},
         "dollars": preview.dollars,
+        "cpu_seconds": {
+            "low": round(preview.work.low_s, 1),
+            "likely": round(preview.work.likely_s, 1),
+            "high": round(preview.work.high_s, 1),
+        },
         "sources": [*preview.sources],
     }

@@ -50,6 +50,7 @@ class PackagingOutcome:
         exit_code: 0 done, 1 the data have findings, 2 configuration or manifest, 3 infrastructure or rows pending.
         message: Why the run failed and what to do, in one line; None where it did not fail.
         up_to_date: A sentence that says so where nothing was to be done.
+        plan: First report of the manifest step, made before any image was read.
         manifest: Report of the step; None where it did not get to its end, as with the next two.
         shards: Report of the step, over all ranges.
         resized: Report of each set of resized images, of the last range.
@@ -62,6 +63,7 @@ class PackagingOutcome:
     exit_code: int
     message: str | None = None
     up_to_date: str | None = None
+    plan: ManifestReport | None = None
     manifest: ManifestReport | None = None
     shards: ShardsReport | None = None
     resized: tuple[ResizedReport, ...] = ()
@@ -93,6 +95,10 @@ class RunRecorder:
     def manifest(self) -> ManifestReport | None:
         """Return the last report of the manifest step."""
         return next((report for report in reversed(self._reports) if isinstance(report, ManifestReport)), None)
+
+    def plan(self) -> ManifestReport | None:
+        """Return the first report of the manifest step: what was planned before any image was read."""
+        return next((report for report in self._reports if isinstance(report, ManifestReport)), None)
 
     def shards(self) -> ShardsReport | None:
         """Return the reports of the shards step as one."""
@@ -274,6 +280,7 @@ def _outcome(
         run_ids=tuple(result.run_id for result in results),
         exit_code=max(codes, default=0),
         message=failures[0][1] if failures else None,
+        plan=recorder.plan(),
         manifest=manifest,
         shards=shards,
         resized=recorder.resized(),

@@ -1,5 +1,6 @@
 """The manifest step: decides whether a new generation is due, builds it, publishes it."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -189,6 +190,10 @@ def _drop_leftovers(run: Run, summary: GenerationSummary) -> None:
 
 
 def _report(run: Run, summary: GenerationSummary, unchanged: bool, probed: int, seconds: float) -> ManifestReport:
+    planned = read_generation(run.stores, run.layout, summary.number)
+    pixels: Counter[str] = Counter()
+    for shard in planned.shards:
+        pixels[shard.bucket.key] += shard.estimated_px
     return ManifestReport(
         summary.number,
         unchanged,
@@ -198,10 +203,12 @@ def _report(run: Run, summary: GenerationSummary, unchanged: bool, probed: int, 
         summary.pending,
         probed,
         {
-            record.bucket: BucketPlan(record.rows, record.duplicates, record.shards, record.estimated_bytes)
+            record.bucket: BucketPlan(
+                record.rows, record.duplicates, record.shards, record.estimated_bytes, pixels[record.bucket]
+            )
             for record in summary.buckets
         },
         tuple(source.uri for source in summary.sources),
         seconds,
-        plan_content(read_generation(run.stores, run.layout, summary.number)),
+        plan_content(planned),
     )

@@ -24,6 +24,7 @@ from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import RunOptions, StageClock
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import ShardState
+from dataset_packaging.packing.work_estimate import WorkEstimate, estimate_work
 
 PART_BYTES = 16 << 20
 """Of a multipart upload: what one PUT carries of a shard."""
@@ -66,6 +67,7 @@ class PlanPreview:
         puts: requests that write.
         lists: requests that list.
         dollars: of these requests.
+        work: seconds of one worker, for the images that are to be fetched.
         sources: URIs of the manifest files.
         unchanged: whether the published plan holds as it is.
     """
@@ -82,6 +84,7 @@ class PlanPreview:
     dollars: float
     sources: tuple[str, ...]
     unchanged: bool
+    work: WorkEstimate
 
     @property
     def shards(self) -> int:
@@ -130,6 +133,7 @@ def _preview(
     summary = planned.summary
     buckets: dict[str, BucketPreview] = {}
     reasons: Counter[str] = Counter()
+    work = WorkEstimate()
     gets = len(summary.blocks) + probed
     puts = 2 * len(summary.blocks)
     records = {record.bucket: record for record in summary.buckets}
@@ -142,6 +146,10 @@ def _preview(
         added = sum(state.receipt is None and not state.damaged for state in due)
         gets += sum(_fetches(state) for state in due) + len(status.shards)
         puts += sum(_uploads(state.shard) for state in due)
+        for state in due:
+            if state.receipt is None or state.damaged:
+                shard = state.shard
+                work = work.plus(estimate_work(shard.live_rows, shard.estimated_bytes, shard.estimated_px, 1))
         reasons.update({_REMOVED: len(status.surplus)} if status.surplus else {})
         buckets[status.bucket.key] = BucketPreview(
             sum(state.shard.live_rows for state in status.shards),
@@ -166,6 +174,7 @@ def _preview(
         prices.dollars(gets, puts, lists),
         tuple(source.uri for source in summary.sources),
         unchanged,
+        work,
     )
 
 
@@ -175,4 +184,9 @@ def _fetches(state: ShardState) -> int:
 
 
 def _uploads(shard: PlannedShard) -> int:
-    return -(-max(1, shard.estimated_bytes) // PART_BYTES) + REQUESTS_PER_SHARD
+    return count_uploads(1, shard.estimated_bytes)
+
+
+def count_uploads(shards: int, image_bytes: int) -> int:
+    """Returns how many requests write so much, about; pure."""
+    return max(shards, -(-image_bytes // PART_BYTES)) + shards * REQUESTS_PER_SHARD

@@ -130,12 +130,13 @@ class StageClock:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """What the plan says of one bucket."""
+    """What the plan says of one bucket; `estimated_px` is 0 where no size is known."""
 
     rows: int
     duplicates: int
     shards: int
     estimated_bytes: int
+    estimated_px: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,24 @@ def test_the_summary_accounts_for_every_row(packed: Packed):
     assert sum(rows) == ROWS - 3
 
 
+def test_the_plan_is_held_against_what_came_out(packed: Packed, tmp_path: Path):
+    _write_dataset(tmp_path)
+    plan = run_command("plan", "photos.yaml", "--json", cwd=tmp_path).json
+    told = packed.first.json["prediction"]
+    predicted, actual = told["predicted"], told["actual"]
+    assert predicted["shards"] == plan["shards"] == actual["shards"]
+    assert predicted["bytes"] == pytest.approx(plan["estimated_bytes"], rel=0.05)  # the pictures are noise
+    assert predicted["buckets"] == {key: bucket["rows"] for key, bucket in plan["buckets"].items()}
+    assert (predicted["rows"], actual["rows"]) == (ROWS - 2, ROWS - 3)
+    assert actual["bytes"] == packed.first.json["bytes"]
+    assert told["rows_in_place"] == ROWS - 3
+    assert predicted["worker_seconds_low"] < predicted["worker_seconds"] < predicted["worker_seconds_high"]
+    assert actual["worker_seconds"] > 0
+    assert 0 < actual["dollars"] < 0.01
+    assert 0 < predicted["dollars"] < 0.01
+    assert plan["cpu_seconds"]["low"] <= plan["cpu_seconds"]["likely"] <= plan["cpu_seconds"]["high"]
+
+
 def test_progress_without_a_terminal_is_lines(packed: Packed):
     stages = [line.split(":")[0] for line in packed.first.stderr.splitlines()]
     assert {"manifest", "shards", "sidecars"} <= set(stages) <= {"starting", "manifest", "shards", "sidecars", "verify"}

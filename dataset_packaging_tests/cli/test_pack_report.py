@@ -1,14 +1,17 @@
 """The closing tables of a pack, for datasets of any size."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.cells import cell_len
 
 from dataset_packaging.cli.pack_report import CheckFailure, PackResult, render_result, summarize_result
+from dataset_packaging.cli.prediction import compare, render_prediction
 from dataset_packaging.config import DatasetConfig, parse_dataset
 from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.ledger import Ledger, LedgerLine
-from dataset_packaging.packing.reports import BucketShards, ShardsReport
+from dataset_packaging.packing.reports import BucketPlan, BucketShards, ManifestReport, ShardsReport
 
 
 def _dataset() -> DatasetConfig:
@@ -48,6 +51,17 @@ def test_fates_that_no_row_has_are_left_out():
     (heading, *_) = _table_lines(text)
     assert heading.split() == ["bucket", "rows", "packed", "shards", "written", "bytes"]
     assert "rejected for" not in text
+
+
+def test_a_part_of_the_work_is_not_held_against_all_of_it():
+    plan = ManifestReport(1, False, 8, 0, {}, 0, 0, {"0_512/10000": BucketPlan(8, 0, 2, 2_000_000, 9_000_000)}, (), 1.0)
+    whole = compare(plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), seconds=3.0)}, 1.0, {"get": 9, "put": 8}))
+    assert (whole.actual.worker_s, whole.rows_in_place) == (3.0, 6)
+    assert whole.actual.dollars == pytest.approx((9 * 0.0004 + 8 * 0.005) / 1000)
+    assert "time of all workers" in render_prediction(whole)
+    part = compare(plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), shards_written=1)}, 1.0, {"get": 9}))
+    assert part.actual.worker_s is None
+    assert "time of all workers" not in render_prediction(part)
 
 
 def test_pending_rows_and_failed_checks_are_shown():
