@@ -101,7 +101,7 @@ def test_the_plan_is_held_against_what_came_out(packed: Packed, tmp_path: Path):
     predicted, actual = told["predicted"], told["actual"]
     assert predicted["shards"] == plan["shards"] == actual["shards"]
     assert predicted["bytes"] == pytest.approx(plan["estimated_bytes"], rel=0.05)  # the pictures are noise
-    assert predicted["buckets"] == {key: bucket["rows"] for key, bucket in plan["buckets"].items()}
+    assert predicted["buckets"] == {key: b["rows"] for key, b in plan["buckets"].items() if b["rows"]}
     assert (predicted["rows"], actual["rows"]) == (ROWS - 2, ROWS - 3)
     assert actual["bytes"] == packed.first.json["bytes"]
     assert told["rows_in_place"] == ROWS - 3
