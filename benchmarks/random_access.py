@@ -1,7 +1,7 @@
 """Latency of one row at random: our reader by the index of row groups, against pyarrow on the same files, in turn.
 
-Shards of random bytes in place of images, in the layout of a packed dataset, below a local folder or an S3 prefix. Every
-way gets the same rows in the same order and returns the same bytes; between two of ours no row group is kept.
+Shards of random bytes in place of images, in the layout of a packed dataset, below a local folder or an S3 prefix.
+Every way gets the same rows in the same order and returns the same bytes; between two of ours no row group is kept.
 
 Usage: python -m benchmarks.random_access PREFIX [--rows 4000] [--asked 200] [--endpoint URL]
 """
