@@ -105,7 +105,7 @@ def test_the_plan_is_held_against_what_came_out(packed: Packed, tmp_path: Path):
     assert (predicted["rows"], actual["rows"]) == (ROWS - 2, ROWS - 3)
     assert actual["bytes"] == packed.first.json["bytes"]
     assert told["rows_in_place"] == ROWS - 3
-    assert predicted["worker_seconds_low"] < predicted["worker_seconds"] < predicted["worker_seconds_high"]
+    assert predicted["worker_seconds_low"] <= predicted["worker_seconds"] <= predicted["worker_seconds_high"]
     assert actual["worker_seconds"] > 0
     assert 0 < actual["dollars"] < 0.01
     assert 0 < predicted["dollars"] < 0.01
