@@ -60,7 +60,7 @@ class FieldMapping(Model):
     """The source fields of one column. Short forms: one name, or a list of names."""
 
     from_: Annotated[Texts, Field(alias="from")]
-    """Names of source fields, the first that is not null counts; a dot leads into nested objects."""
+    """Names of source fields, the first that is not null counts; a dot leads into objects, and into each of a list."""
     cast: Cast | None = None
     """How the value is converted; without it the type of the column decides."""
 

@@ -31,6 +31,7 @@ PATH_ALIASES: tuple[str, ...] = ("s3_image_path", "s3_path", "image_s3_uri", "im
 """Source fields that the path is looked for in after the ones that the dataset names."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,26 @@ class Source:
         return None if value is None else self.read_inside(value), False
 
     def read_inside(self, outermost: Json) -> Json | None:
-        """Return the value inside the outermost object, None where there is none; see `read`."""
-        value: Json | None = outermost
-        for name in self.way[1:]:
-            if value is None:
-                return None
-            try:
-                value = _decode_fields(value).get(name)
-            except msgspec.ValidationError:  # no object
-                return None
-        return value
+        """Return the value inside the outermost object, None where there is none; see `read`.
+
+        A list on the way gives the list of what its elements have there, in order, without those that have nothing.
+        """
+        return _read_inside(outermost, self.way[1:])
+
+
+def _read_inside(value: Json | None, way: tuple[str, ...]) -> Json | None:
+    for number, name in enumerate(way):
+        if value is None:
+            return None
+        if bytes(value).lstrip()[:1] == b"[":
+            found = [_read_inside(element, way[number:]) for element in _decode_elements(value)]
+            present = [text for element in found if element is not None and (text := bytes(element)) != b"null"]
+            return b"[" + b",".join(present) + b"]" if present else None
+        try:
+            value = _decode_fields(value).get(name)
+        except msgspec.ValidationError:  # no object
+            return None
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,21 @@ def _walk_fields(record: dict[str, Any], parents: tuple[str, ...]) -> Iterator[t
             continue
         path = (*parents, name)
         yield path, value
-        if isinstance(value, dict) and len(path) < MAX_DEPTH and "." not in name:
-            yield from _walk_fields(value, path)
+        if len(path) < MAX_DEPTH and "." not in name:
+            if isinstance(value, dict):
+                yield from _walk_fields(value, path)
+            elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+                yield from _walk_fields(_gather(value), path)
+
+
+def _gather(items: list[Any]) -> dict[str, Any]:
+    """Return for each name in a list of objects the list of its values, as a mapping reads it."""
+    gathered: dict[str, list[Any]] = {}
+    for item in items:
+        for name, value in item.items() if isinstance(item, dict) else ():
+            if value is not None:
+                gathered.setdefault(name, []).append(value)
+    return dict(gathered)
 
 
 @dataclass(slots=True)

@@ -140,14 +140,20 @@ def _cleaned(value: object) -> object:
     return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
+def _inside(value: object, way: list[str]) -> object:
+    if not way:
+        return value
+    if isinstance(value, list):
+        return [found for item in value if (found := _inside(item, way)) is not None] or None
+    return _inside(value.get(way[0]), way[1:]) if isinstance(value, dict) else None
+
+
 def first_value(fields: dict[str, object], sources: tuple[str, ...]) -> object:
-    """Returns the first value that is not null, following dotted names into objects."""
+    """Returns the first value that is not null, following dotted names into objects and lists of them."""
     for source in sources:
         value: object = fields.get(source)
         if value is None and "." in source:
-            value = fields
-            for part in source.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
+            value = _inside(fields, source.split("."))
         if value is not None:
             return value
     return None

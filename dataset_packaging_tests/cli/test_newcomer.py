@@ -1,41 +1,49 @@
-"""From an unfamiliar manifest to a verified dataset, with the starter YAML as it was written."""
+"""From an unfamiliar manifest to the handoff by the commands of the README, with the starter YAML as it was written."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.cli.command import run_command
-from dataset_packaging_tests.cli.unfamiliar import write_coco_captions, write_laion, write_scraped
+from dataset_packaging_tests.cli.real_photos import PHOTOS, write_coco_images, write_laion_table, write_scraped_mix
 
-
-def _write_laion(folder: Path) -> Path:
-    return write_laion(folder, with_paths=True)
+COCO_CAPTIONS = [f"Caption {number} of image 3." for number in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("write_manifest", "rows", "packed", "rejected"),
+    ("write_manifest", "rejected", "key", "captions"),
     [
-        (_write_laion, 60, 60, {}),
-        (write_coco_captions, 60, 60, {}),
-        (write_scraped, 51, 49, {"bad_row": 1, "missing_path": 1}),
+        (write_laion_table, {}, str(-(10**18) + 3), ["Photograph 3 – buy now at Example™"]),
+        (write_coco_images, {}, "142", COCO_CAPTIONS),
+        (write_scraped_mix, {"bad_row": 1, "missing_path": 2, "bad_path": 1}, f"{3:032x}", ["Title 3"]),
     ],
     ids=["laion", "coco", "scraped"],
 )
-def test_init_plan_pack_verify(
-    write_manifest: Callable[[Path], Path], rows: int, packed: int, rejected: dict[str, int], tmp_path: Path
+def test_init_plan_pack_handoff(
+    write_manifest: Callable[[Path], Path], rejected: dict[str, int], key: str, captions: list[str], tmp_path: Path
 ):
     env = {"DAGSTER_HOME": str(tmp_path / "dagster")}
     started = run_command("init", write_manifest(tmp_path), "-o", "starter.yaml", cwd=tmp_path, env=env)
     assert started.exit_code == 0
     planned = run_command("plan", "starter.yaml", "--json", cwd=tmp_path, env=env)
-    assert (planned.exit_code, planned.json["rows"]) == (0, rows)
+    unpacked = sum(rejected.values())
+    assert (planned.exit_code, planned.json["rows"]) == (0, PHOTOS + ("bad_row" in rejected))
     ended = run_command("pack", "starter.yaml", "--json", cwd=tmp_path, env=env)
-    assert (ended.exit_code, ended.json["packed"], ended.json["rejected"]) == (0, packed, rejected)
+    assert (ended.exit_code, ended.json["rejected"]) == (0, rejected)
+    assert ended.json["packed"] == planned.json["rows"] - unpacked
     assert ended.json["shards"] == planned.json["shards"]
-    verified = run_command("verify", "starter.yaml", "--deep", "--json", cwd=tmp_path, env=env)
-    assert (verified.exit_code, verified.json["findings"]) == (0, [])
+    assert ended.json["prediction"]["rows_in_place"] == ended.json["packed"]
+    handed = run_command("handoff", "starter.yaml", "--json", cwd=tmp_path, env=env)
+    assert (handed.exit_code, handed.json["findings"]) == (0, []), handed.stderr
+    (work,) = tmp_path.glob("*_work")
+    stats = json.loads((work / "handoff/stats.json").read_text())
+    assert (stats["rows"], stats["ledger"]["rejected"]) == (ended.json["packed"], rejected)
     (sidecars,) = tmp_path.glob("*_sidecar")
-    captions = pq.read_table(sidecars, columns=["full_description"])["full_description"]
-    assert (len(captions), captions.null_count) == (packed, 0)
+    table = pq.read_table(sidecars, columns=["image_key", "full_description", "short_description"]).to_pylist()
+    found = {row["image_key"]: row["full_description"] or row["short_description"] for row in table}
+    assert found[key] == captions
+    assert check(tmp_path / "starter.yaml") == []

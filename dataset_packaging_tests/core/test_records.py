@@ -510,3 +510,27 @@ def test_a_line_that_was_cut_for_its_length_is_a_reject(monkeypatch: pytest.Monk
     monkeypatch.setattr("dataset_packaging.core.general_rows.MAX_LINE_BYTES", 1000)
     rows = map_all(row(f'"x":"{"x" * 2000}'))
     assert rows.rejects[0].detail == "not one JSON object within the first 1000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("value", "landed"),
+    [
+        ('[{"caption":"a"},{"caption":"b"}]', ["a", "b"]),
+        ('[ {"caption" : "a"} , {"other": 1}, {"caption": null}, 5, {"caption": 7}]', ["a", "7"]),
+        ('[{"other":1}]', None),
+        ("[]", None),
+        ('[[{"caption":"a"}],{"caption":["b","c"]}]', ['["a"]', '["b","c"]']),
+        ('{"caption":"a"}', ["a"]),
+        ('"text"', None),
+    ],
+)
+def test_a_way_through_a_list_gives_the_list_of_what_its_objects_have(value: str, landed: list[str] | None) -> None:
+    """COCO's captions; the short way of ordinary rows and the general one agree."""
+    direct = {"full_description": {"from": ["captions.caption"], "cast": "list_string"}}
+    ordinary = row('"captions":[{"caption":"x"}]')
+    rows = map_all(*[ordinary] * 40, row(f'"captions":{value}'), *[ordinary] * 40, direct=direct)
+    assert rows.rejects == []
+    assert rows.columns["full_description"] == [["x"]] * 40 + [landed] + [["x"]] * 40
+    alone = map_one(row(f'"captions":{value}'), direct=direct)
+    assert alone.columns["full_description"] == [landed]
+    assert orjson.dumps(meta_of(alone)["captions"]) == orjson.dumps(orjson.loads(value))
