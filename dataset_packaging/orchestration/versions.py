@@ -16,7 +16,7 @@ def code_version_of(dataset: DatasetConfig) -> str:
     """Return the version of everything but the inputs: schema, policy, the configuration that reaches the bytes."""
     fields = dataset.model_dump(
         mode="json",
-        include={"manifest", "mapping", "images", "packing", "sidecar", "resized"},
+        include={"manifest", "mapping", "images", "packing", "sidecar"},
         exclude=_NOT_IN_THE_BYTES,
     )
     return f"schema-{SCHEMA_VERSION}.policy-{POLICY_VERSION}.config-{_digest(json.dumps(fields, sort_keys=True))[:12]}"

@@ -18,6 +18,12 @@ def peak_bytes() -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
 
 
+def resident_bytes() -> int:
+    """Returns the resident size of this program now."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) << 10
+
+
 def main(source: str) -> None:
     """Packs, then reads everything that landed."""
     dataset = load_dataset(source)

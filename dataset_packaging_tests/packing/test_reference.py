@@ -45,6 +45,40 @@ def test_a_family_with_the_names_of_the_contract_matches(tmp_path: Path) -> None
     assert reference_findings(tmp_path, "family/0_512/1/shard-000000.parquet") == []
 
 
+HAND_MADE = {
+    "image_key": pa.string(), "width": pa.int32(), "height": pa.int32(), "s3_image_path": pa.string(),
+    "is_rgba": pa.bool_(), "task": pa.string(), "data_source": pa.string(), "ocr_text": pa.list_(pa.string()),
+    **dict.fromkeys(
+        ["detailed_description", "full_description", "short_description", "user_prompt", "keywords"],
+        pa.list_(pa.string()),
+    ),
+    **dict.fromkeys(["structured_description", "style", "image_type"], pa.string()),
+    **dict.fromkeys(["image_quality_score", "design_quality_score", "aesthetic_score"], pa.float32()),
+    **dict.fromkeys(
+        ["is_aigc", "has_barcode", "has_watermark", "has_artifact", "has_mosaic", "has_rotation", "text_overlay"],
+        pa.bool_(),
+    ),
+    "objects": pa.string(), "ocr_bbox": pa.string(),
+    "ernie_image_aes": pa.struct({"raw_score": pa.float64(), "score": pa.float64(), "error": pa.string()}),
+    "dqm_d1_v6_1": pa.struct({"raw_score": pa.float64(), "error": pa.string()}),
+    "structured_description_crop_512": pa.string(), "structured_description_crop_1024": pa.string(),
+    "bbox_resize_meta": pa.string(), "meta_info": pa.string(),
+}  # fmt: skip
+"""The names of the contract, written down by hand."""
+
+
+def test_a_family_made_by_hand_is_the_reference(tmp_path: Path) -> None:
+    write_family(tmp_path / "family", [pa.schema(HAND_MADE.items())] * 2)
+    assert reference_findings(tmp_path, "family/") == []
+    wrong = dict(HAND_MADE) | {"width": pa.int64(), "styles": pa.string()}
+    del wrong["style"], wrong["bbox_resize_meta"]
+    write_family(tmp_path / "wrong", [pa.schema(wrong.items())])
+    found = reference_findings(tmp_path, "wrong/")
+    assert len(found) == 4
+    for words in ("width", "`styles`", "bbox_resize_meta", "styles (string) is missing"):
+        assert any(words in finding for finding in found), words
+
+
 def test_differences_name_the_column_and_the_reference(tmp_path: Path) -> None:
     write_family(tmp_path / "family", [renamed("full_description", "full_descripton")])
     source = (tmp_path / "family").as_uri() + "/"

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +16,20 @@ from PIL import Image
 
 from dataset_packaging.core.schema import RESIZED_SCHEMA
 from dataset_packaging.errors import ConfigError
+from dataset_packaging.imaging.resize import resize_image
+from dataset_packaging.packing import resize_shard
 from dataset_packaging.packing.pipeline import BUCKET_KEYS
 from dataset_packaging.packing.reports import ResizedReport, RunOptions
 from dataset_packaging_tests.packing.photo_dataset import states
-from dataset_packaging_tests.small_dataset import open_pipeline, pack, read_sidecars, rewrite, small_dataset, write_rows
+from dataset_packaging_tests.small_dataset import (
+    YAML,
+    open_pipeline,
+    pack,
+    read_sidecars,
+    rewrite,
+    small_dataset,
+    write_rows,
+)
 
 SETS = "resized: [512, 1024]\nresized_prefix: out/resized\n"
 ROWS = 24
@@ -247,3 +260,44 @@ def test_a_handoff_tells_the_sets(folder: Path) -> None:
     assert {"resized_512", "resized_1024"} <= set(told["fingerprints"])
     card = (folder / "out/work/handoff/README.md").read_text()
     assert "WebP of the area of 1024 x 1024" in card
+
+
+def test_a_task_that_fails_leaves_nothing_and_the_next_run_makes_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PQ-01: leaving the writer by an exception must not publish a file of fewer rows."""
+    calls = []
+
+    def failing(data: object, wish: object) -> bytes:
+        calls.append(data)
+        if len(calls) == 3:
+            raise RuntimeError("the third image")
+        return resize_image(data, wish)  # type: ignore[arg-type,return-value]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resize_shard, "resize_image", failing)
+        report = resize(folder)
+    blocked = {key: bucket.blocked for key, bucket in report.buckets.items() if bucket.blocked}
+    ((key, why),) = blocked.items()
+    assert str(why).endswith(": RuntimeError: the third image")
+    assert len(paths(folder, "resized/512")) == len(paths(folder, "main")) - 1
+    assert written(resize(folder)) == {key: 1}
+    assert not [name for name in states(folder / "out/resized") if ".tmp-" in name]
+
+
+def test_memory_is_a_row_group_and_a_decode_not_the_shard(tmp_path: Path) -> None:
+    """A shard of 60 noisy pictures of 4 megapixels, 700 MB decoded: the peak is that of a few of them."""
+    pixels = np.random.default_rng(1).integers(0, 256, (2000, 2000, 3), np.uint8)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images/noise.jpg", quality=60)
+    lines = [json.dumps({"id": f"k{n}", "url": "noise.jpg", "width": 2000, "height": 2000}) for n in range(60)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(YAML.replace("shard_size: 4", "shard_size: 60") + SETS)
+    done = subprocess.run(
+        [sys.executable, "-m", "dataset_packaging_tests.packing.memory_probe", "resize", str(tmp_path / "small.yaml")],
+        capture_output=True, text=True, check=False, env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["packed"] == 60
+    assert told["resize_bytes"] - told["before_bytes"] < 200 << 20
