@@ -115,6 +115,12 @@ def _add_plan(commands: "_Commands[_Parser]") -> None:
         commands, "plan", "say what pack would do: rows, buckets, shards, bytes, requests, cost; writes nothing"
     )
     _add_dataset(parser)
+    parser.add_argument(
+        "--sample",
+        type=_positive_int,
+        metavar="ROWS",
+        help="tell it from so many rows, evenly spread, as if nothing were packed; takes seconds",
+    )
     _add_execution_options(parser)
 
 

@@ -2,8 +2,9 @@
 
 import argparse
 
-from dataset_packaging.cli.execution import open_pipeline
+from dataset_packaging.cli.execution import open_pipeline, read_pipeline
 from dataset_packaging.cli.outcome import EXIT_DONE, JsonValue, Outcome
+from dataset_packaging.cli.sampling import read_sample
 from dataset_packaging.cli.tables import (
     Column,
     format_bytes,
@@ -25,15 +26,32 @@ from dataset_packaging.packing.preview import PlanPreview
 def run(args: argparse.Namespace) -> Outcome:
     """Show the plan; writes nothing below the dataset's prefixes."""
     dataset = load_dataset(args.dataset)
-    sources = expand_sources(Stores(StorageConfig.of(dataset)), dataset.manifest)
-    with open_pipeline(args, dataset, (source.size_bytes for source in sources)) as pipeline:
-        preview = pipeline.preview()
+    stores = Stores(StorageConfig.of(dataset))
+    if args.sample is not None:
+        preview = _preview_sample(dataset, stores, args.sample)
+    else:
+        sources = expand_sources(stores, dataset.manifest)
+        with open_pipeline(args, dataset, (source.size_bytes for source in sources)) as pipeline:
+            preview = pipeline.preview()
     sections = (_render_head(dataset, preview), _render_buckets(preview), _render_rows(preview), _render_cost(preview))
     return Outcome(EXIT_DONE, "\n".join(section for section in sections if section), _summarize(dataset, preview))
 
 
+def _preview_sample(dataset: DatasetConfig, stores: Stores, wanted: int) -> PlanPreview:
+    each = -(-wanted // len(dataset.manifest))
+    samples = [read_sample(stores, uri, each) for uri in dataset.manifest]
+    total_rows = sum(sample.estimated_rows for sample in samples)
+    return read_pipeline(dataset).preview_sample([line for sample in samples for line in sample.lines], total_rows)
+
+
 def _render_head(dataset: DatasetConfig, preview: PlanPreview) -> str:
     files = format_items(len(preview.sources), "file")
+    if preview.sampled_rows is not None:
+        return (
+            f"{dataset.name}: about {format_count(preview.rows)} rows\nto {dataset.output_prefix}\n"
+            f"told from {format_items(preview.sampled_rows, 'row')}; duplicates are not looked for; nothing has been "
+            "written\n"
+        )
     standing = "the published plan holds as it is" if preview.unchanged else "a new plan would be published"
     return (
         f"{dataset.name}: {format_count(preview.rows)} rows of {files}\nto {dataset.output_prefix}\n"
@@ -130,4 +148,5 @@ def _summarize(dataset: DatasetConfig, preview: PlanPreview) -> dict[str, JsonVa
             "high": round(preview.work.high_s, 1),
         },
         "sources": [*preview.sources],
+        "sampled_rows": preview.sampled_rows,
     }

@@ -55,6 +55,7 @@ from dataset_packaging.packing.reports import (
 from dataset_packaging.packing.resize_step import find_resized_problems, write_resized
 from dataset_packaging.packing.retry_step import retry_rejected
 from dataset_packaging.packing.run import Run
+from dataset_packaging.packing.sampled_plan import preview_sample
 from dataset_packaging.packing.shards_step import pack_buckets
 from dataset_packaging.packing.sidecars_step import write_sidecars
 from dataset_packaging.packing.simpletuner_export import SimpleTunerReport, export_simpletuner
@@ -105,6 +106,10 @@ class Pipeline:
     def preview(self, options: RunOptions = RunOptions()) -> PlanPreview:  # noqa: B008
         """Returns what `pack` would do. Writes nothing that outlives the call."""
         return preview_plan(self._run, options)
+
+    def preview_sample(self, lines: Sequence[bytes], total_rows: int) -> PlanPreview:
+        """Returns what a first `pack` would do, told from some lines; see `sampled_plan.preview_sample`."""
+        return preview_sample(self._run, lines, total_rows)
 
     def build_manifest(self, options: RunOptions = RunOptions()) -> ManifestReport:  # noqa: B008
         """Publishes a new generation where one is due; see `manifest_step.build_manifest`."""

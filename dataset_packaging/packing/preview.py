@@ -68,6 +68,7 @@ class PlanPreview:
         lists: requests that list.
         dollars: of these requests.
         work: seconds of one worker, for the images that are to be fetched.
+        sampled_rows: where all this is scaled from so many rows; None where all rows were read.
         sources: URIs of the manifest files.
         unchanged: whether the published plan holds as it is.
     """
@@ -85,6 +86,7 @@ class PlanPreview:
     sources: tuple[str, ...]
     unchanged: bool
     work: WorkEstimate
+    sampled_rows: int | None = None
 
     @property
     def shards(self) -> int:

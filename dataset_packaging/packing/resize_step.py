@@ -15,8 +15,8 @@ from dataset_packaging.packing.resized_status import ResizedBucket, read_resized
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.status import BucketStatus, is_shard_key, shard_number
 
-FULL_TASK_ROWS = 24
-"""A task of about half a second; smaller shards share one."""
+FULL_TASK_PX = 12 * 512 * 512
+"""Of resized images: a task of about half a second; smaller shards share one."""
 
 INSPECT_TASK_ROWS = 20_000
 INSPECT_TASK_BYTES = 128 << 20
@@ -57,7 +57,7 @@ def write_resized(run: Run, size: int, keys: Sequence[str], options: RunOptions)
 
 
 def _weigh(task: ResizeTask) -> float:
-    return 0.02 + task.receipt.packed_rows / FULL_TASK_ROWS
+    return 0.02 + task.receipt.packed_rows * task.size**2 / FULL_TASK_PX
 
 
 def _remove_surplus(run: Run, size: int, buckets: Iterable[ResizedBucket]) -> None:

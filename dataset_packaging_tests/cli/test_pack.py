@@ -158,6 +158,10 @@ def test_a_plan_writes_nothing(tmp_path: Path):
     plan = run_command("plan", "photos.yaml", cwd=tmp_path, env={"DAGSTER_HOME": str(tmp_path / "dagster")})
     assert plan.exit_code == 0
     assert "nothing has been written" in plan.stdout
+    assert "of one CPU" in plan.stdout
+    sampled = run_command("plan", "photos.yaml", "--sample", "8", cwd=tmp_path)
+    assert sampled.exit_code == 0, sampled.stderr
+    assert "told from 8 rows" in sampled.stdout
     assert sorted(tmp_path.rglob("*")) == before
     assert plan.table_width <= 100
 
