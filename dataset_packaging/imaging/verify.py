@@ -20,6 +20,7 @@ from dataset_packaging.imaging.policy import POLICY_VERSION, ImagePolicy, Verdic
 from dataset_packaging.imaging.probe import HeaderSize, probe_header
 from dataset_packaging.imaging.shown import orientation_to_apply, stored_size, tiff_orientation, turned
 from dataset_packaging.imaging.structure import ends_early, is_unsupported_variant
+from dataset_packaging.imaging.webp import check_webp
 
 __all__ = [
     "POLICY_VERSION",
@@ -98,6 +99,8 @@ def _check_pixels(data: bytes | memoryview, image: ImageFile, policy: ImagePolic
         if policy.integrity == "strict":
             return check_png(data)
         return Finding(needs_referee=True, warnings=("missing_iend",) if ends_early(data, "PNG") else ())
+    if image.format == "WEBP" and policy.integrity == "strict":
+        return check_webp(data, *image.size)
     return Finding(needs_referee=True)
 
 
