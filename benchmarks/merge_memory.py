@@ -1,9 +1,10 @@
 """A keyed merge into the sidecars of a dataset without images: time, memory, and whether every value is at its key.
 
 The manifest is generated, planned as ever, and its shards are stood in for by facts and receipts, as if all images had
-been packed: sidecars are made of index rows alone. The source holds every key once, in random order, as Parquet.
+been packed: sidecars are made of index rows alone. The source holds every key once, in random order, as Parquet; with
+SOURCE_KEYS it holds more keys, which the dataset does not have.
 
-Usage: python -m benchmarks.merge_memory KEYS FOLDER      (1000000 keys: about five minutes on two cores)
+Usage: python -m benchmarks.merge_memory KEYS FOLDER [SOURCE_KEYS]      (1000000 keys: about two minutes on two cores)
 """
 
 import hashlib
@@ -42,19 +43,23 @@ sidecar:
   merge: [{{source: {folder}/scores.parquet, columns: {{aesthetic_score: score}}, mode: prefer_source}}]
 """
 _LINES_AT_ONCE = 10_000
+_KEYS_AT_ONCE = 1 << 17
 
 
-def write_sources(folder: Path, keys: int) -> None:
-    """Writes the manifest, and the scores of all its keys in random order."""
+def write_sources(folder: Path, keys: int, source_keys: int) -> None:
+    """Writes the manifest, and the scores of all its keys, and of others, in random order."""
     with (folder / "rows.jsonl").open("w") as file:
         for start in range(0, keys, _LINES_AT_ONCE):
             file.writelines(
                 f'{{"id":"key-{n:09d}","path":"s3://bucket/images/{n:09d}.jpg","width":{300 + n % 900},"height":600}}\n'
                 for n in range(start, min(start + _LINES_AT_ONCE, keys))
             )
-    order = np.random.default_rng(11).permutation(keys)
-    table = pa.table({"image_key": [f"key-{n:09d}" for n in order], "score": order * 0.5})
-    pq.write_table(table, folder / "scores.parquet", row_group_size=1 << 17)
+    order = np.random.default_rng(11).permutation(max(keys, source_keys))
+    schema = pa.schema({"image_key": pa.string(), "score": pa.float64()})
+    with pq.ParquetWriter(folder / "scores.parquet", schema) as writer:
+        for start in range(0, len(order), _KEYS_AT_ONCE):
+            part = order[start : start + _KEYS_AT_ONCE]
+            writer.write_table(pa.table({"image_key": [f"key-{n:09d}" for n in part], "score": part * 0.5}))
 
 
 def stand_in(dataset: DatasetConfig) -> int:
@@ -103,10 +108,10 @@ def count_wrong(folder: Path) -> tuple[int, int]:
     return rows, wrong
 
 
-def run_merge(folder: Path, keys: int) -> dict[str, object]:
+def run_merge(folder: Path, keys: int, source_keys: int) -> dict[str, object]:
     """Prepares the dataset and merges; returns the figures of the merge alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_sources(folder, keys)
+    write_sources(folder, keys, source_keys)
     dataset = parse_dataset(_DATASET.format(folder=folder), "merged.yaml", folder, os.environ)
     with (
         ray_executor(read_runtime(os.environ)) as executor,
@@ -121,7 +126,7 @@ def run_merge(folder: Path, keys: int) -> dict[str, object]:
         seconds = time.perf_counter() - started
     blocked = [bucket.blocked for bucket in report.buckets.values() if bucket.blocked]
     assert not blocked, blocked[:3]
-    return _figures(folder, keys, shards, seconds, peak)
+    return {"source_keys": source_keys, **_figures(folder, keys, shards, seconds, peak)}
 
 
 def _figures(folder: Path, keys: int, shards: int, seconds: float, peak: PeakMemory) -> dict[str, object]:
@@ -140,4 +145,6 @@ def _figures(folder: Path, keys: int, shards: int, seconds: float, peak: PeakMem
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_merge(Path(sys.argv[2]).resolve(), int(sys.argv[1]))))
+    wanted = int(sys.argv[1])
+    extra = int(sys.argv[3]) if len(sys.argv) > 3 else wanted
+    print(json.dumps(run_merge(Path(sys.argv[2]).resolve(), wanted, extra)))

@@ -127,6 +127,8 @@ def _render_end(dataset: DatasetConfig, result: PackResult) -> str:
         lines += [_render_resized(dataset, report) for report in result.resized]
         lines.append(f"sidecars: {dataset.sidecar_prefix}")
     lines.append("lineage, checks and history: dataset-packaging ui")
+    if result.ledger is not None and not result.message and not result.failed_checks and dataset.source:
+        lines.append(f"next: dataset-packaging handoff {dataset.source}")
     return "\n".join(lines) + "\n"
 
 
