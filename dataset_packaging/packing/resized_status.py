@@ -1,5 +1,7 @@
 """What stands of a set of resized images against what the shards want: one state per shard. Reads only."""
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -75,22 +77,19 @@ def read_resized(
     objects = {info.uri: info for folder in folders for info in run.stores.list(layout.shards_prefix(folder))}
     receipts = {info.uri for folder in folders for info in run.stores.list(layout.receipts_prefix(folder))}
     with ThreadPoolExecutor(_READ_THREADS, "receipts") as pool:
-        states = list(
-            pool.map(
-                lambda shard: _state(run, layout, shard, objects, receipts, restamp),
-                [shard for status in statuses for shard in status.shards],
-            )
-        )
+        shards = [shard for status in statuses for shard in status.shards]
+        states = iter(list(pool.map(lambda shard: _state(run, layout, shard, objects, receipts, restamp), shards)))
+    below: dict[str, list[str]] = defaultdict(list)
+    for uri in objects:
+        below[f"{uri.rpartition('/')[0]}/"].append(uri)
     found = []
     for status in statuses:
-        folder_uri = layout.shards_prefix(status.bucket)
-        own, states = states[: len(status.shards)], states[len(status.shards) :]
+        own = tuple(itertools.islice(states, len(status.shards)))
         planned = {state.shard.shard.number for state in own}
-        below = [uri for uri in objects if uri.startswith(folder_uri)]
-        numbers = {uri: shard_number(uri.removeprefix(folder_uri)) for uri in below}
+        numbers = {uri: shard_number(uri.rpartition("/")[2]) for uri in below[layout.shards_prefix(status.bucket)]}
         surplus = tuple(uri for uri, number in numbers.items() if number is not None and number not in planned)
         foreign = tuple(uri for uri, number in numbers.items() if number is None)
-        found.append(ResizedBucket(status.bucket, tuple(own), surplus, foreign))
+        found.append(ResizedBucket(status.bucket, own, surplus, foreign))
     return found
 
 

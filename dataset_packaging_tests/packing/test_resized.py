@@ -20,6 +20,7 @@ from dataset_packaging.imaging.resize import resize_image
 from dataset_packaging.packing import resize_shard
 from dataset_packaging.packing.pipeline import BUCKET_KEYS
 from dataset_packaging.packing.reports import ResizedReport, RunOptions
+from dataset_packaging.reading import BatchReader, PackedDataset, ReadSettings
 from dataset_packaging_tests.packing.photo_dataset import states
 from dataset_packaging_tests.small_dataset import (
     YAML,
@@ -301,3 +302,20 @@ def test_memory_is_a_row_group_and_a_decode_not_the_shard(tmp_path: Path) -> Non
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["packed"] == 60
     assert told["resize_bytes"] - told["before_bytes"] < 200 << 20
+
+
+def test_training_reads_a_resized_set_in_place_of_the_shards(tmp_path: Path) -> None:
+    write_rows(tmp_path, ROWS)
+    Image.new("F", (64, 64), 0.5).save(tmp_path / "images/3.png", "TIFF")
+    pack(small_dataset(tmp_path))
+    resize(tmp_path)
+    packed = PackedDataset(str(tmp_path / "out/resized/512"), str(tmp_path / "out/side"))
+    reader = BatchReader(packed, ReadSettings(batch_size=4, world_size=1), rank=0, sidecar_columns=["full_description"])
+    names = ("image_key", "image", "full_description")
+    rows = [row for batch in reader for row in zip(*(batch[name] for name in names), strict=True)]
+    assert sorted(key for key, _, _ in rows) == [f"key-{number:04d}" for number in range(ROWS)]
+    for key, image, caption in rows:
+        assert caption == [f"caption {int(key[4:])}"]
+        assert (image is None) == (key == "key-0003")
+        if image is not None:
+            assert Image.open(io.BytesIO(image)).format == "WEBP"
