@@ -45,6 +45,13 @@ class OpenSqliteEventLogStorage(SqliteEventLogStorage):
             self._initialized_dbs.add(shard)
         return engines[shard]
 
+    def has_table(self, table_name: str) -> bool:
+        """Tell whether the index has a table; one that was found is not looked for again, as with every event."""
+        found: set[str] = self.__dict__.setdefault("_found_tables", set())
+        if table_name not in found and super().has_table(table_name):
+            found.add(table_name)
+        return table_name in found
+
     def dispose(self) -> None:
         """Close all connections."""
         super().dispose()
