@@ -41,8 +41,12 @@ PEERS = (
 )
 
 
-def install(peer: Peer, folder: Path) -> Path | None:
-    """Returns the peer's interpreter, installing it where it is missing; None where it cannot be installed here."""
+class NotInstalledError(Exception):
+    """A peer cannot be installed here; the message is the last line that its installation wrote."""
+
+
+def install(peer: Peer, folder: Path) -> Path:
+    """Returns the peer's interpreter, installing it where it is missing. Raises NotInstalledError."""
     root = folder / peer.environment
     python, stamp = root / "bin" / "python", root / "installed.txt"
     wanted = "\n".join(peer.requirements)
@@ -56,6 +60,12 @@ def install(peer: Peer, folder: Path) -> Path | None:
             [str(python), "-m", "pip", "install", "--quiet", *peer.requirements],
         ):
             if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode:
-                return None
+                raise NotInstalledError(last_line(log))
     stamp.write_text(wanted)
     return python
+
+
+def last_line(log: Path) -> str:
+    """Returns the last line of a log that says something, as far as a table has room for it."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no output"
