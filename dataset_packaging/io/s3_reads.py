@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions
 
 Span = tuple[int, int]  # first byte, and the one after the last
+LISTED_FOR_ONE = 10  # the first one suffices where listings are in the order of bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,25 @@ def read_by_boto(client: BotoClient, bucket: str, key: str, asked: Asked) -> Bod
         data = memoryview(stream.read())
     _require_whole(data, answer["ContentLength"])
     return Body(data, unquoted(answer["ETag"]), size_bytes)
+
+
+def require_present(client: BotoClient, bucket: str, key: str) -> bool:
+    """Find out whether an object that was refused is there at all, by one LIST; False where that may not be asked.
+
+    S3 answers 403 instead of 404 to an identity whose ListBucket is missing or, as in least-privilege policies and in
+    S3 Access Grants, bound to prefixes.
+
+    Raises:
+        RequestFailed: the identity may list, and there is no object of this key.
+    """
+    try:
+        page = client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=LISTED_FOR_ONE)
+    except Exception as error:
+        failure_of_boto(error)
+        return False
+    if not page.get("IsTruncated") and all(each["Key"] != key for each in page.get("Contents", ())):
+        raise RequestFailed(Failure(Fate.NOT_FOUND, "403 to this request, and a listing does not have the key"))
+    return True
 
 
 def require_own_key(client: BotoClient, bucket: str, key: str, tag: str) -> None:

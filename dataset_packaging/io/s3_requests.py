@@ -148,6 +148,16 @@ class S3Requests:
         return self._policy.wait_s(tries.retries, tries.failing_for_s())
 
 
+def _resource_of(tries: _Tries) -> str:
+    """Name the resource that a policy has to allow the action on. Pure."""
+    path = tries.uri.removeprefix(SCHEME)
+    if not tries.action.startswith("s3:ListBucket"):
+        return f"arn:aws:s3:::{path}"
+    bucket, _, prefix = path.partition("/")
+    below = f" for prefix {prefix}" if prefix and tries.action == "s3:ListBucket" else ""
+    return f"arn:aws:s3:::{bucket}{below}"
+
+
 def _error_of(tries: _Tries, failure: Failure) -> StoreError:
     """Say in one line what failed, as whom, and what to check. Pure but for the clock."""
     kind = _ERROR_OF_FATE.get(failure.fate, PermanentStoreError)
@@ -160,8 +170,7 @@ def _error_of(tries: _Tries, failure: Failure) -> StoreError:
     if kind is TransientStoreError:
         text = f"{text}; given up after {tries.retries} retries in {tries.failing_for_s():.0f} s"
     elif kind is AccessDenied:
-        arn = "arn:aws:s3:::" + tries.uri.removeprefix(SCHEME)
-        text = f"{text}; check that this identity may {tries.action} on {arn}"
+        text = f"{text}; check that this identity may {tries.action} on {_resource_of(tries)}"
         if tries.action == "s3:GetObject":
             text += " (without s3:ListBucket a missing object is refused as well)"
     return kind(tries.uri, f"{tries.action} as {who}: {text}")

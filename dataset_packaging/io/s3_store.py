@@ -7,18 +7,30 @@ boto3, which tells error codes. Neither client retries by itself: one loop aroun
 import contextlib
 import io
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, TypeVar
 
+from botocore.exceptions import ClientError
+
 from dataset_packaging.errors import AccessDenied, NotFound
-from dataset_packaging.io.access_grants import GrantedAccess
+from dataset_packaging.io.access_grants import DENIAL_TRUST_S, GrantedAccess
 from dataset_packaging.io.concurrency import ConcurrencyLimiter
 from dataset_packaging.io.range_file import RangeFile
 from dataset_packaging.io.s3_control import ControlClient
 from dataset_packaging.io.s3_errors import Fate, RequestFailed, failure_of_boto
-from dataset_packaging.io.s3_keys import SCHEME, is_plain, split_object_uri, split_output_uri, split_s3_uri
-from dataset_packaging.io.s3_reads import NOTHING, Asked, Body, read_by_boto, read_by_obstore, require_own_key, unquoted
+from dataset_packaging.io.s3_keys import SCHEME, folder_of, is_plain, split_object_uri, split_output_uri, split_s3_uri
+from dataset_packaging.io.s3_reads import (
+    NOTHING,
+    Asked,
+    Body,
+    read_by_boto,
+    read_by_obstore,
+    require_own_key,
+    require_present,
+    unquoted,
+)
 from dataset_packaging.io.s3_requests import S3Requests
 from dataset_packaging.io.s3_session import S3Access, S3Server
 from dataset_packaging.io.s3_sink import S3Sink
@@ -43,6 +55,8 @@ class S3Store:
         access = S3Access.of(server, identity)
         self._grants: GrantedAccess | None = None
         self._access = access
+        self._unlistable: dict[str, float] = {}  # folders, and when listing them was refused
+        self._sweep_refused = False
         if config.access_grants is not None:
             self._grants = GrantedAccess(
                 server,
@@ -109,7 +123,8 @@ class S3Store:
                     if error.failure.fate is not Fate.UNCLEAR:
                         raise
                 self._counts.add("get")
-            found = read_by_boto(access.client(), bucket, key, asked)
+            with self._missing_told(access, bucket, key):
+                found = read_by_boto(access.client(), bucket, key, asked)
             require_own_key(access.client(), bucket, key, found.tag)
             return found
 
@@ -117,11 +132,26 @@ class S3Store:
         self._counts.add("bytes_read", len(body.data))
         return body
 
+    @contextlib.contextmanager
+    def _missing_told(self, access: S3Access, bucket: str, key: str) -> Iterator[None]:
+        """Tell a missing object from a denied one; a folder that may not be listed is not asked for again and again."""
+        try:
+            yield
+        except ClientError as error:
+            folder = f"{bucket}/{folder_of(key)}"
+            asked_at = self._unlistable.get(folder, float("-inf"))
+            if failure_of_boto(error).fate is Fate.DENIED and time.monotonic() - asked_at >= DENIAL_TRUST_S:
+                self._counts.add("list")
+                if not require_present(access.client(), bucket, key):
+                    self._unlistable[folder] = time.monotonic()
+            raise
+
     def head(self, uri: str) -> ObjectInfo:
         """See `Store.head`."""
 
         def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
-            answer = access.client().head_object(Bucket=bucket, Key=key)
+            with self._missing_told(access, bucket, key):
+                answer = access.client().head_object(Bucket=bucket, Key=key)
             info = ObjectInfo(uri, answer["ContentLength"], unquoted(answer["ETag"]))
             require_own_key(access.client(), bucket, key, info.tag)
             return info
@@ -234,7 +264,9 @@ class S3Store:
                     folder_uri, "s3:ListBucketMultipartUploads", lambda: self._access_of(bucket, prefix), attempt
                 )
             except AccessDenied as error:
-                _log.warning("uploads that killed runs left behind are not swept: %s", error)
+                level = logging.DEBUG if self._sweep_refused else logging.WARNING
+                self._sweep_refused = True
+                _log.log(level, "uploads that killed runs left behind are left to a lifecycle rule: %s", error)
                 return count
             for each in page.get("Uploads", ()):
                 if each["Key"].startswith(prefix):

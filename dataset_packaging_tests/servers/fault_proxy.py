@@ -32,6 +32,7 @@ class Fault(enum.StrEnum):
     DENIED = "denied"
     ARCHIVED = "archived"
     CLOCK_SKEW = "clock_skew"
+    HIDE_MISSING = "hide_missing"  # 403 instead of 404, as S3 answers where ListBucket is bound to a prefix
     NOT_S3 = "not_s3"  # 200 and a web page, as a proxy or a login portal answers
     RESET_EARLY = "reset_early"  # connection reset before any byte of an answer
     LOST_REPLY = "lost_reply"  # the server does what it was asked, then the connection is reset
@@ -39,6 +40,9 @@ class Fault(enum.StrEnum):
     TRUNCATE = "truncate"  # connection closed in the middle of the body
     STALL = "stall"  # half of the body, then silence
     STALL_EARLY = "stall_early"  # silence before any byte of an answer
+
+
+BREAKS_BODY = {Fault.RESET, Fault.TRUNCATE, Fault.STALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,17 @@ def random_faults(
         return None
 
     return choose
+
+
+def with_early_ends(choose: Chooser) -> Chooser:
+    """Break requests whose answers have no body worth breaking before the answer, after the server did its part."""
+    early = {Fault.RESET: Fault.LOST_REPLY, Fault.TRUNCATE: Fault.LOST_REPLY, Fault.STALL: Fault.STALL_EARLY}
+
+    def choose_early(request: Request) -> Fault | None:
+        fault = choose(request)
+        return fault if fault is None or request.method == "GET" else early.get(fault, fault)
+
+    return choose_early
 
 
 def first_requests(count: int, fault: Fault, only: Callable[[Request], bool] = lambda _: True) -> Chooser:
@@ -212,7 +227,13 @@ class _Link:
         head, headers = await _read_head(self._up[0])
         while b" 100 " in head.split(b"\r\n", 1)[0]:
             head, headers = await _read_head(self._up[0])
-        no_body = hidden or head.split(b" ", 2)[1] in (b"204", b"304")
+        status = head.split(b" ", 2)[1]
+        if fault is Fault.HIDE_MISSING and status == b"404":
+            if not hidden:
+                async for _ in _read_body(self._up[0], headers):
+                    pass
+            return await self.answer(403, "AccessDenied", hidden)
+        no_body = hidden or status in (b"204", b"304")
         if fault is Fault.LOST_REPLY:
             return self.reset()
         if fault is Fault.STALL_EARLY:
@@ -224,7 +245,8 @@ class _Link:
         half = int(headers.get("content-length", 0)) // 2
         sent = 0
         async for chunk in _read_body(self._up[0], headers):
-            if fault is not None and sent + len(chunk) > half:
+            if fault in BREAKS_BODY and sent + len(chunk) > half:
+                assert fault is not None
                 return await self._break_off(fault, chunk[: half - sent])
             self.writer.write(chunk)
             sent += len(chunk)
