@@ -17,41 +17,12 @@ from dataset_packaging.io import s3_sink
 from dataset_packaging_tests.packing.injection import Kill
 from dataset_packaging_tests.packing.photo_dataset import PhotoDataset, Row, open_pipeline, pack
 from dataset_packaging_tests.packing.runs import KILLED, pack_on_ray, pack_until_killed
+from dataset_packaging_tests.packing.s3_dataset import Bucket, output_key, uploaded
 from dataset_packaging_tests.packing.test_kills import small_dataset
 from dataset_packaging_tests.servers.s3_server import S3Endpoint
 
-pytestmark = pytest.mark.heavy
-
 PART_BYTES = 5 << 20
 """The least that S3 takes: a shard of a few large images is then an upload of several parts."""
-
-
-class Bucket:
-    """What stands in a bucket, seen past the code under test."""
-
-    def __init__(self, name: str, client: Any) -> None:
-        self.name = name
-        self.client = client
-
-    def keys(self, prefix: str) -> list[str]:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
-        return [item["Key"] for page in pages for item in page.get("Contents", ())]
-
-    def read(self, key: str) -> bytes:
-        body: bytes = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
-        return body
-
-    def contents(self, output: str) -> dict[str, str]:
-        """Returns the hash of everything that readers see, the reject lists and the ledger."""
-        parts = ("main/", "side/", "work/rejects/", "work/ledger")
-        return {
-            key.removeprefix(f"{output}/"): hashlib.sha256(self.read(key)).hexdigest()
-            for key in self.keys(f"{output}/")
-            if key.removeprefix(f"{output}/").startswith(parts)
-        }
-
-    def open_uploads(self) -> list[str]:
-        return [upload["Key"] for upload in self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())]
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +66,6 @@ def large(tmp_path_factory: pytest.TempPathFactory, bucket: Bucket, environ: dic
     return dataset
 
 
-def uploaded(local: PhotoDataset, bucket: Bucket, name: str) -> PhotoDataset:
-    """Puts images and manifest on S3 and returns the dataset that reads them there and writes there."""
-    local.config()
-    for path in (local.root / "images").iterdir():
-        bucket.client.put_object(Bucket=bucket.name, Key=f"{name}/images/{path.name}", Body=path.read_bytes())
-    manifest = (local.root / local.manifest).read_bytes()
-    bucket.client.put_object(Bucket=bucket.name, Key=f"{name}/manifest.jsonl", Body=manifest)
-    prefix = f"s3://{bucket.name}/{name}"
-    return replace(local, output=f"{prefix}/clean", images=f"{prefix}/images", manifest=f"{prefix}/manifest.jsonl")
-
-
 @pytest.fixture
 def disturbed(clean: PhotoDataset, bucket: Bucket, request: pytest.FixtureRequest) -> PhotoDataset:
     return elsewhere(clean, bucket, request)
@@ -119,10 +79,6 @@ def disturbed_upload(large: PhotoDataset, bucket: Bucket, request: pytest.Fixtur
 def elsewhere(dataset: PhotoDataset, bucket: Bucket, request: pytest.FixtureRequest) -> PhotoDataset:
     name = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
     return replace(dataset, output=f"s3://{bucket.name}/{name}")
-
-
-def output_key(dataset: PhotoDataset) -> str:
-    return dataset.output.split("/", 3)[3]
 
 
 def assert_ends_as(dataset: PhotoDataset, clean: PhotoDataset, bucket: Bucket) -> None:
@@ -158,20 +114,24 @@ def test_a_second_run_writes_nothing(clean: PhotoDataset, bucket: Bucket) -> Non
 
 
 STEPS = [
+    ("after publish main/BUCKET/shard-N.parquet", 2),
+    ("after put work/receipts/BUCKET/shard-N.json", 2),
+]
+MORE_STEPS = [
     ("after put_if_absent work/LEASE.json", 1),
     ("after put work/generation-N/generation.json", 1),
     ("after put work/CURRENT.json", 1),
     ("before publish main/BUCKET/shard-N.parquet", 1),
-    ("after publish main/BUCKET/shard-N.parquet", 2),
     ("after put work/facts/BUCKET/shard-N.parquet", 1),
-    ("after put work/receipts/BUCKET/shard-N.json", 2),
     ("before put work/ledger.json", 1),
     ("after put side/BUCKET/shard-N.parquet", 1),
     ("before delete work/LEASE.json", 2),
 ]
 
 
-@pytest.mark.parametrize(("step", "occurrence"), STEPS)
+@pytest.mark.parametrize(
+    ("step", "occurrence"), [*STEPS, *(pytest.param(*step, marks=pytest.mark.heavy) for step in MORE_STEPS)]
+)
 def test_a_run_that_is_killed_at_a_step(
     disturbed: PhotoDataset,
     clean: PhotoDataset,
@@ -189,7 +149,7 @@ def test_a_run_that_is_killed_at_a_step(
     assert_ends_as(disturbed, clean, bucket)
 
 
-@pytest.mark.parametrize("step", ["before publish", "after publish"])
+@pytest.mark.parametrize("step", ["before publish", pytest.param("after publish", marks=pytest.mark.heavy)])
 def test_a_run_that_is_killed_in_the_middle_of_an_upload(
     disturbed_upload: PhotoDataset,
     large: PhotoDataset,
@@ -215,6 +175,7 @@ def test_a_run_that_is_killed_in_the_middle_of_an_upload(
     assert_ends_as(disturbed_upload, large, bucket)
 
 
+@pytest.mark.heavy  # it starts Ray twice
 @pytest.mark.parametrize("victim", ["self", "everything"])
 def test_a_ray_run_that_is_killed_before_it_publishes(
     disturbed: PhotoDataset, clean: PhotoDataset, bucket: Bucket, tmp_path: Path, victim: str
@@ -239,7 +200,7 @@ def test_an_upload_in_parts_gives_the_bytes_of_a_plain_one(
         assert pipeline.is_up_to_date()
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+@pytest.mark.parametrize("damage", [pytest.param("cut", marks=pytest.mark.heavy), "flip", "remove"])
 def test_a_damaged_shard_is_rebuilt(disturbed: PhotoDataset, clean: PhotoDataset, bucket: Bucket, damage: str) -> None:
     """PQ-06: its ETag and size tell it."""
     pack(disturbed)

@@ -38,6 +38,14 @@ class ServerProcess:
     def log_tail(self) -> str:
         return self.log_path.read_text(errors="replace")[-3000:]
 
+    def pause(self) -> None:
+        """Stop the process where it is: connections stay open, and nobody answers."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self, gently_s: float = 0.0) -> None:
         """Kill the process; with `gently_s` it may end by itself first."""
         if gently_s and self.running:

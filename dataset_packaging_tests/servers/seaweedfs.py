@@ -69,6 +69,16 @@ class SeaweedServer:
         for name, port in zip(("master", "volume", "filer", "s3"), self._ports[1::2], strict=True):
             Path(f"/tmp/seaweedfs-{name}-grpc-{port}.sock").unlink(missing_ok=True)
 
+    def pause(self) -> None:
+        """Leave clients without an answer."""
+        assert self._process is not None
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Answer again."""
+        assert self._process is not None
+        self._process.resume()
+
     def _arguments(self) -> list[str]:
         master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = self._ports
         folder = self._folder
