@@ -56,6 +56,7 @@ from dataset_packaging.core.dataset_rules import (
 from dataset_packaging.errors import ConfigError
 
 __all__ = [
+    "WORKER_HEAP",
     "AccessGrantsConfig",
     "CropsConfig",
     "DatasetConfig",
@@ -366,18 +367,26 @@ class RuntimeConfig(Model):
     """How long a run waits for a worker of a cluster that has none; an autoscaler needs minutes."""
 
 
+WORKER_HEAP = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576"}
+"""How glibc gives memory back, in the environment of a worker.
+
+By itself it has a heap for each thread that fetches, and takes ever larger blocks from these heaps instead of from the
+system: after 60 shards of 20 MiB a check held 1.4 times as much as after 6, freed but not given back.
+"""
+
+
 def set_ray_environment() -> None:
     """Set what Ray reads from the environment only, where the user has not.
 
     Ray 2.60 writes a token at its first local start and then wants it from every later cluster; without deduplication
-    every line of every worker reaches the log. Workers inherit the rest: with a heap per thread, as glibc has it, the
-    threads that fetch would hold on to a third more memory than they use. A driver that is cut off from its head must
+    every line of every worker reaches the log. Workers inherit WORKER_HEAP. A driver that is cut off from its head must
     live to say so: by itself Ray ends its process after 60 s, with exit code 1, or starts a cluster of its own in place
     of the lost one.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    for name, value in WORKER_HEAP.items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 

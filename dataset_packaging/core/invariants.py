@@ -141,7 +141,7 @@ def find_misalignment(main: Sequence[object], side: Sequence[object], what: str)
     return []
 
 
-def find_meta_info_faults(texts: Sequence[str | None]) -> list[str]:
+def find_meta_info_faults(texts: Iterable[str | None]) -> list[str]:
     """Returns rows whose `meta_info` is not one strict JSON object with a whole `_packaging` block; at most ten."""
     faults: list[str] = []
     for row, text in enumerate(texts):

@@ -23,6 +23,9 @@ ZSTD_LEVEL = 3
 IMAGE_ZSTD_LEVEL = -5
 """For image bytes, which are compressed already: the level changes their size by 0.1 %, and the time threefold."""
 
+READ_BYTES = 1 << 20
+"""What is read of a column of large values at once; a row group may hold many times as much."""
+
 PAGE_ROWS = 1
 """Rows that the writer weighs at once against the page size: more puts a whole row group of images into one page."""
 
@@ -180,6 +183,25 @@ def read_batches(
         if batch is None:
             return
         yield batch
+
+
+def read_values(file: pq.ParquetFile, uri: str, column: str) -> Iterator[Any]:
+    """Yields the values of one column of an open file, as Arrow scalars, in order.
+
+    A batch lies within one row group and holds about READ_BYTES, at least a row. For a file that was opened with
+    `buffer_bytes=READ_BYTES`, memory is one such batch where values are of one size, and one row group where they are
+    not. Raises ObjectDamaged where a page cannot be read.
+    """
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        rows = max(1, READ_BYTES * group.num_rows // max(1, group.total_byte_size))
+        batches = file.iter_batches(rows, row_groups=[number], columns=[column])
+        while True:
+            with damage_told(uri):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            yield from batch.column(0)
 
 
 def read_matching(

@@ -1,14 +1,15 @@
 """What landed in one shard and its sidecar, read again and held against the invariants. Runs in a task; reads only.
 
-Memory is bounded by a row group of images (deep) or by the small columns of a shard (else).
+Memory is bounded by the small columns of a shard, without `meta_info`; that and images pass by in small batches.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import Bucket
@@ -26,12 +27,11 @@ from dataset_packaging.core.layout import Layout
 from dataset_packaging.core.receipts import ShardReceipt, SidecarReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, MAIN_SCHEMA, META_INFO_COLUMN, PACKAGING_KEY, sidecar_schema
 from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
-from dataset_packaging.io.parquet import damage_told, open_parquet, read_batches
+from dataset_packaging.io.parquet import READ_BYTES, damage_told, open_parquet, read_values
 from dataset_packaging.io.store import StorageConfig, Stores, shared_stores
 from dataset_packaging.packing.status import hash_object
 
 _ALIGNED = ("image_key", "s3_image_path", "width", "height", "is_rgba")
-_DEEP_BATCH_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ def inspect_shard(task: InspectTask) -> Inspection:
     hashed = 0
     if task.side:
         try:
-            side = _read_side(stores, layout, task, bucket, main, find)
+            _check_side(stores, layout, task, bucket, main, find)
             if task.deep:
-                hashed = _hash_images(stores, layout, bucket, number, side, find)
+                hashed = _hash_images(stores, layout, bucket, number, find)
         except (NotFound, ObjectDamaged, PreconditionFailed) as error:
             find("row_alignment", [f"sidecar or shard cannot be read: {error}; run pack again"])
     return Inspection(bucket.key, number, len(main), hashed, tuple(findings))
@@ -128,28 +128,29 @@ def _read_main(
     return table
 
 
-def _read_side(
+def _check_side(
     stores: Stores,
     layout: Layout,
     task: InspectTask,
     bucket: Bucket,
     main: pa.Table,
     find: Callable[[CheckName, list[str]], None],
-) -> list[str]:
-    """Returns the sha256 that the sidecar tells of each image, in order."""
+) -> None:
     uri = layout.sidecar_uri(bucket, task.receipt.number)
-    file = open_parquet(stores, uri, verify_checksums=True)
+    file = open_parquet(stores, uri, verify_checksums=True, buffer_bytes=READ_BYTES)
+    declared = sidecar_schema(task.dataset.sidecar.extension_columns())
+    find("column_names", find_name_faults(declared, file.schema_arrow) + find_storage_faults(file.metadata))
     with damage_told(uri):
-        table = file.read(columns=[*_ALIGNED, META_INFO_COLUMN])
-    texts = table[META_INFO_COLUMN].to_pylist() if table.column_names.count(META_INFO_COLUMN) == 1 else []
-    if task.side:
-        declared = sidecar_schema(task.dataset.sidecar.extension_columns())
-        find("column_names", find_name_faults(declared, file.schema_arrow) + find_storage_faults(file.metadata))
-        for name in _ALIGNED:
-            side = table[name].to_pylist() if table.column_names.count(name) == 1 else []
-            find("row_alignment", find_misalignment(main[name].to_pylist(), side, name))
-        find("meta_info_json", find_meta_info_faults(texts))
-    return [_sha256(text) for text in texts] if task.deep else []
+        table = file.read(columns=[*_ALIGNED])
+    for name in _ALIGNED:
+        side = table[name].to_pylist() if table.column_names.count(name) == 1 else []
+        find("row_alignment", find_misalignment(main[name].to_pylist(), side, name))
+    find("meta_info_json", find_meta_info_faults(_meta_info(file, uri)))
+
+
+def _meta_info(file: pq.ParquetFile, uri: str) -> Iterator[str | None]:
+    if file.schema_arrow.names.count(META_INFO_COLUMN) == 1:
+        yield from (value.as_py() for value in read_values(file, uri, META_INFO_COLUMN))
 
 
 def _sha256(text: str | None) -> str:
@@ -160,22 +161,17 @@ def _sha256(text: str | None) -> str:
 
 
 def _hash_images(
-    stores: Stores,
-    layout: Layout,
-    bucket: Bucket,
-    number: int,
-    expected: list[str],
-    find: Callable[[CheckName, list[str]], None],
+    stores: Stores, layout: Layout, bucket: Bucket, number: int, find: Callable[[CheckName, list[str]], None]
 ) -> int:
-    uri = layout.shard_uri(bucket, number)
-    file = open_parquet(stores, uri, verify_checksums=True)
-    row = size = 0
-    for batch in read_batches(file, uri, [IMAGE_COLUMN], _DEEP_BATCH_ROWS):
-        for image in batch.column(0):
-            data = image.as_buffer()
-            size += data.size
-            digest = hashlib.sha256(data).hexdigest()
-            if row >= len(expected) or digest != expected[row]:
-                find("image_bytes", [f"row {row}: the image's sha256 is {digest}, not the one of its sidecar"])
-            row += 1
+    """Compares every image with the hash that the sidecar tells of its row; returns the bytes that were hashed."""
+    uri, side_uri = layout.shard_uri(bucket, number), layout.sidecar_uri(bucket, number)
+    images = read_values(open_parquet(stores, uri, verify_checksums=True, buffer_bytes=READ_BYTES), uri, IMAGE_COLUMN)
+    texts = _meta_info(open_parquet(stores, side_uri, verify_checksums=True, buffer_bytes=READ_BYTES), side_uri)
+    size = 0
+    for row, image in enumerate(images):
+        data = image.as_buffer()
+        size += data.size
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != _sha256(next(texts, None)):
+            find("image_bytes", [f"row {row}: the image's sha256 is {digest}, not the one of its sidecar"])
     return size

@@ -19,12 +19,10 @@ from dataset_packaging.core.receipts import RejectedRow, ShardReceipt
 from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, PATH_COLUMN
 from dataset_packaging.errors import NotFound, ObjectDamaged, PreconditionFailed
 from dataset_packaging.imaging.verify import Verdict
-from dataset_packaging.io.parquet import damage_told, open_parquet, read_batches
+from dataset_packaging.io.parquet import READ_BYTES, damage_told, open_parquet, read_values
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.decoder import CheckedImage, WantedImage, checksum_mismatch
 from dataset_packaging.packing.fetch import ImageChecker
-
-_BATCH_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class OldShard:
         bucket = Bucket.parse(receipt.bucket)
         uri = layout.shard_uri(bucket, receipt.number)
         try:
-            file = open_parquet(stores, uri, verify_checksums=True)
+            file = open_parquet(stores, uri, verify_checksums=True, buffer_bytes=READ_BYTES)
             with damage_told(uri):
                 names = file.read(columns=[KEY_COLUMN, PATH_COLUMN])
         except (NotFound, ObjectDamaged, PreconditionFailed):
@@ -71,8 +69,7 @@ class OldShard:
         }
         images = (
             memoryview(image.as_buffer()).cast("B")  # decoders refuse the signed bytes that Arrow announces
-            for batch in read_batches(file, uri, [IMAGE_COLUMN], _BATCH_ROWS)
-            for image in batch.column(0)
+            for image in read_values(file, uri, IMAGE_COLUMN)
         )
         return cls(images, known, receipt.rejected, receipt.policy == policy)
 

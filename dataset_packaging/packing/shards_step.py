@@ -28,6 +28,12 @@ COST_PER_SHARD_PX = 2_000_000
 """What a shard costs beside its pixels, so that the largest tasks go first and the tail is short."""
 
 
+PAIR_BYTES = 16 << 20
+"""What two shards may hold that are packed side by side; where shards are larger, a task has one.
+
+Beside a shard of 20 MiB a second one took a third more memory.
+"""
+
 FULL_TASK_PX = 150_000_000
 """A task of about half a second; smaller shards share one, each with its own receipt."""
 
@@ -132,12 +138,12 @@ def _weigher(tasks: Sequence[PackTask], slots: int) -> Callable[[PackTask], floa
     """Returns how shards are put together in tasks.
 
     No task is too small to be worth its call nor too large for the tail, and two shards that are packed side by side
-    hold about one row group between them.
+    hold at most about PAIR_BYTES between them.
     """
     full_px = max(1, min(FULL_TASK_PX, sum(map(_cost_px, tasks)) // (TASKS_PER_SLOT * slots)))
 
     def weigh(task: PackTask) -> float:
-        held = 2 * task.shard.estimated_bytes / task.dataset.packing.row_group_bytes
+        held = 2 * task.shard.estimated_bytes / PAIR_BYTES
         return max(_cost_px(task) / full_px, held if held >= 1 else 0.0)
 
     return weigh

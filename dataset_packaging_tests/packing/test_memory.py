@@ -8,10 +8,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dataset_packaging.config import DatasetConfig, load_dataset, set_ray_environment
+from dataset_packaging.config import WORKER_HEAP, DatasetConfig, load_dataset, set_ray_environment
 from dataset_packaging.core.receipts import ShardReceipt, StoredObject, encode_receipt
 from dataset_packaging.packing.executor import SerialExecutor
 from dataset_packaging.packing.fetch import LOOK_AHEAD_BYTES
@@ -19,6 +20,7 @@ from dataset_packaging.packing.fingerprints import main_fingerprint, policy_fing
 from dataset_packaging.packing.pipeline import Pipeline
 from dataset_packaging.packing.reports import SilentProgress
 
+ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 BASE_BYTES = 250 * MIB
 """The interpreter, the libraries, and what a worker may take beside what is counted."""
@@ -29,24 +31,32 @@ _DATASET = """
 name: memory
 manifest: rows.jsonl
 output_prefix: out
-mapping: {{direct: {{image_key: id, s3_image_path: path}}}}
+mapping: {{direct: {{image_key: id, s3_image_path: path, bytes: bytes}}}}
 packing: {{shard_size: {shard_size}, row_group_bytes: {row_group_bytes}, max_shard_bytes: 4294967296}}
 """
 
 
-def _write_dataset(folder: Path, image: Path, rows: int, shard_size: int, size_px: tuple[int, int]) -> Path:
+def _write_dataset(
+    folder: Path,
+    image: Path,
+    rows: int,
+    shard_size: int,
+    size_px: tuple[int, int],
+    row_group_bytes: int = ROW_GROUP_BYTES,
+) -> Path:
     """Writes a manifest that names one image again and again, under other keys."""
+    folder.mkdir(exist_ok=True)
     facts = {"path": f"file://{image}", "width": size_px[0], "height": size_px[1], "bytes": image.stat().st_size}
     lines = [json.dumps({"id": f"{number:06d}", **facts}) for number in range(rows)]
     (folder / "rows.jsonl").write_text("\n".join(lines))
     yaml = folder / "memory.yaml"
-    yaml.write_text(_DATASET.format(shard_size=shard_size, row_group_bytes=ROW_GROUP_BYTES))
+    yaml.write_text(_DATASET.format(shard_size=shard_size, row_group_bytes=row_group_bytes))
     return yaml
 
 
 def _probe(what: str, yaml: Path) -> dict[str, int]:
     """Runs the probe in the environment that workers have."""
-    environ = {**os.environ, "MALLOC_ARENA_MAX": "2"}
+    environ = {**os.environ, **WORKER_HEAP}
     command = [sys.executable, "-m", "dataset_packaging_tests.packing.memory_probe", what, str(yaml)]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     assert done.returncode == 0, done.stderr
@@ -54,9 +64,13 @@ def _probe(what: str, yaml: Path) -> dict[str, int]:
 
 
 def test_workers_get_the_environment_that_the_bounds_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    for name in WORKER_HEAP:
+        monkeypatch.delenv(name, raising=False)
     set_ray_environment()
-    assert os.environ["MALLOC_ARENA_MAX"] == "2"
+    image = (ROOT / "deploy" / "Dockerfile").read_text("utf-8")
+    for name, value in WORKER_HEAP.items():
+        assert os.environ[name] == value
+        assert f"{name}={value}" in image  # of the workers of a cluster
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +80,39 @@ def four_mib(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels = np.random.default_rng(1).integers(0, 256, (1024, 1365, 3), np.uint8)
     Image.fromarray(pixels).save(path, compress_level=0)
     return path
+
+
+def test_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path, four_mib: Path) -> None:
+    """PQ-12: 60 shards of 20 MiB against 6, for each step that reads or writes shards."""
+    few, many = (
+        _write_dataset(tmp_path / str(shards), four_mib, shards * 5, 5, (1365, 1024), 8 * MIB) for shards in (6, 60)
+    )
+    for step in ("pack", "sidecars", "check", "verify"):
+        assert _probe(step, many)["peak_bytes"] < 1.2 * _probe(step, few)["peak_bytes"], step
+
+
+def test_a_check_of_a_thousand_shards_opens_them_one_after_the_other(tmp_path: Path) -> None:
+    """PQ-12: a thousand footers at once would be tens of megabytes."""
+    path = tmp_path / "small.png"
+    Image.new("L", (16, 16), 7).save(path)
+    few, many = (_write_dataset(tmp_path / str(shards), path, shards, 1, (16, 16)) for shards in (100, 1000))
+    for step in ("pack", "sidecars", "check", "verify"):
+        told = [_probe(step, many), _probe(step, few)]
+        assert [one["packed"] for one in told] == [1000, 100]
+        assert told[0]["peak_bytes"] < 1.2 * told[1]["peak_bytes"], step
+
+
+def test_a_check_holds_less_than_three_row_groups(tmp_path: Path, four_mib: Path) -> None:
+    """PQ-08: the whole process, interpreter and libraries included, while it reads three row groups of 64 MiB."""
+    row_group_bytes = 64 * MIB
+    rows = 3 * row_group_bytes // four_mib.stat().st_size
+    yaml = _write_dataset(tmp_path / "large", four_mib, rows, rows, (1365, 1024), row_group_bytes)
+    _probe("pack", yaml)
+    _probe("sidecars", yaml)
+    (shard,) = (tmp_path / "large" / "out").rglob("*.parquet")
+    assert pq.ParquetFile(shard).metadata.num_row_groups == 3
+    for step in ("check", "verify"):
+        assert _probe(step, yaml)["peak_bytes"] < 3 * row_group_bytes, step
 
 
 @pytest.mark.parametrize(
@@ -134,9 +181,7 @@ def test_the_driver_is_flat_in_the_number_of_shards(tmp_path: Path, four_mib: Pa
     """SCALE: what the driver keeps of 10,000 shards is a few kilobytes each."""
     peaks = []
     for shards in (1_000, 10_000):
-        folder = tmp_path / str(shards)
-        folder.mkdir()
-        yaml = _write_dataset(folder, four_mib, shards, 1, (1365, 1024))
+        yaml = _write_dataset(tmp_path / str(shards), four_mib, shards, 1, (1365, 1024))
         dataset = load_dataset(yaml, os.environ)
         with _pipeline(dataset) as pipeline:
             pipeline.build_manifest()

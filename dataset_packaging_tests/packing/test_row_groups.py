@@ -1,15 +1,11 @@
 """Row groups and shards are bounded in bytes, and nobody ever holds more than one of them."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from dataset_packaging.config import parse_dataset
 from dataset_packaging.core.bucketing import Bucket
@@ -104,34 +100,6 @@ def test_blobs_are_in_neither_statistics_nor_dictionary() -> None:
         assert not any("DICTIONARY" in encoding for encoding in column.encodings)
         footers[size] = metadata.serialized_size
     assert abs(footers[3000] - footers[100]) < 32  # numbers of a few more digits, no bytes of images
-
-
-def test_no_shard_stays_in_memory_when_it_is_written_or_checked(tmp_path: Path) -> None:
-    """PQ-12, in part: eight more shards of 16 MiB add less than half of their bytes.
-
-    Not shown: that memory stays within a fifth for tenfold shards, nor (PQ-08) a check within three row groups.
-    """
-    few, many = (_peaks(tmp_path / str(shards), shards) for shards in (6, 14))
-    more_bytes = (14 - 6) * 16 * MEBIBYTE  # what holding on to shards would add
-    assert many["packed"] - few["packed"] < more_bytes / 2
-    assert many["verified"] - few["verified"] < more_bytes / 2
-
-
-def _peaks(root: Path, shards: int) -> dict[str, int]:
-    """Packs and verifies 16 one-mebibyte bitmaps per shard in a process of its own; returns its marks in bytes."""
-    dataset = PhotoDataset(root, settings={"shard_size": 16, "row_group_bytes": 4 * MEBIBYTE})
-    first = dataset.image_path("0.bmp")
-    first.parent.mkdir(parents=True)
-    Image.effect_noise((590, 590), 90).convert("RGB").save(first)
-    for number in range(16 * shards):
-        if number:
-            dataset.image_path(f"{number}.bmp").hardlink_to(first)
-        dataset.rows.append(Row(f"k{number}", f"{number}.bmp", "noise", (590, 590)))
-    dataset.config()
-    command = [sys.executable, "-m", "dataset_packaging_tests.packing.peak_memory", str(dataset.yaml)]
-    peaks: dict[str, int] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert len(dataset.shards()) == shards
-    return peaks
 
 
 def _contents(count: int, row_group_bytes: int, writer: object) -> ShardContents:
