@@ -44,7 +44,7 @@ def test_pack_resizes_and_handoff_tells_it(folder: Path):
     assert refused.error_line.startswith(
         "dataset-packaging handoff: small is not handed off: resized_state: 0_512/10000"
     )
-    assert not (folder / "out/work/handoff/HANDOFF.json").exists()
+    assert not (folder / "out" / "work" / "handoff" / "HANDOFF.json").exists()
     again = run(folder, "pack", "small.yaml", "--json")
     assert (again.exit_code, again.json["resized"]["512"]["shards_written"], again.json["shards_written"]) == (0, 1, 0)
 

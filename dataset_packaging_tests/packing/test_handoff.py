@@ -27,6 +27,8 @@ confidentiality: internal
 tags: {kind: test}
 """
 
+HANDOFF = Path("out", "work", "handoff")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -41,7 +43,7 @@ def hand_off(folder: Path, more_yaml: str = "") -> HandoffReport:
 
 
 def files(folder: Path) -> set[str]:
-    root = folder / "out/work/handoff"
+    root = folder / HANDOFF
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
@@ -53,18 +55,18 @@ def test_a_dataset_that_holds_is_handed_off(folder: Path) -> None:
         "contact_sheets/0_512.jpg", "contact_sheets/512_1024.jpg",
     }  # fmt: skip
     assert {uri.removeprefix(report.prefix) for uri in report.files} == files(folder)
-    told = json.loads((folder / "out/work/handoff/HANDOFF.json").read_text())
+    told = json.loads((folder / HANDOFF / "HANDOFF.json").read_text())
     assert told["prefixes"]["output_prefix"] == (folder / "out/main").as_uri()
     assert (told["rows"], told["licence"], told["owners"]) == (30, "CC-BY-4.0", ["team:images", "a@example.com"])
     assert len(told["fingerprints"]) == 3
     for name in ("stats.png", "contact_sheets/0_512.jpg"):
-        with Image.open(folder / "out/work/handoff" / name) as picture:
+        with Image.open(folder / HANDOFF / name) as picture:
             picture.load()
 
 
 def test_the_card_tells_rights_buckets_columns_and_checks(folder: Path) -> None:
     hand_off(folder, RIGHTS)
-    _, head, body = (folder / "out/work/handoff/README.md").read_text().split("---\n", 2)
+    _, head, body = (folder / HANDOFF / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(head) == {
         "pretty_name": "small",
         "license": "cc-by-4.0",
@@ -82,13 +84,13 @@ def test_the_card_tells_rights_buckets_columns_and_checks(folder: Path) -> None:
 
 def test_a_licence_that_the_hub_does_not_know_keeps_its_name(folder: Path) -> None:
     hand_off(folder, "licence: Pexels licence\n")
-    head = yaml.safe_load((folder / "out/work/handoff/README.md").read_text().split("---\n", 2)[1])
+    head = yaml.safe_load((folder / HANDOFF / "README.md").read_text().split("---\n", 2)[1])
     assert (head["license"], head["license_name"]) == ("other", "Pexels licence")
 
 
 def test_statistics_are_those_of_the_shards(folder: Path) -> None:
     hand_off(folder)
-    stats = json.loads((folder / "out/work/handoff/stats.json").read_text())
+    stats = json.loads((folder / HANDOFF / "stats.json").read_text())
     main = pl.scan_parquet(folder / "out/main/**/*.parquet")
     side = pl.scan_parquet(folder / "out/side/**/*.parquet")
     rows, size = main.select(pl.len(), pl.col("image").bin.size().sum().alias("bytes")).collect().row(0)
@@ -114,11 +116,11 @@ def test_nothing_is_put_below_the_prefixes_that_readers_open(folder: Path) -> No
 
 def test_a_repeated_handoff_writes_nothing(folder: Path) -> None:
     hand_off(folder)
-    stamps = {name: (folder / "out/work/handoff" / name).stat().st_mtime_ns for name in files(folder)}
+    stamps = {name: (folder / HANDOFF / name).stat().st_mtime_ns for name in files(folder)}
     again = hand_off(folder)
     assert again.unchanged
     assert {uri.removeprefix(again.prefix) for uri in again.files} == files(folder)
-    assert {name: (folder / "out/work/handoff" / name).stat().st_mtime_ns for name in files(folder)} == stamps
+    assert {name: (folder / HANDOFF / name).stat().st_mtime_ns for name in files(folder)} == stamps
 
 
 def test_a_finding_takes_the_handoff_away(folder: Path) -> None:

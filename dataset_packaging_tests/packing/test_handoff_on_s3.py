@@ -19,6 +19,7 @@ from dataset_packaging_tests.small_dataset import YAML, open_pipeline, write_row
 
 ROWS = 24
 BUCKET = "handoff"
+WORK = "out/work"
 MORE = """
 licence: CC0-1.0
 resized: [512]
@@ -94,11 +95,11 @@ def test_from_manifest_to_export(client: Any, dataset: DatasetConfig, s3_server:
     assert [key.removeprefix("out/main_resized/512/") for key in keys(client, "out/main_resized/")] == [
         key.removeprefix("out/main/") for key in keys(client, "out/main/")
     ]
-    told = json.loads(client.get_object(Bucket=BUCKET, Key="out/work/handoff/HANDOFF.json")["Body"].read())
+    told = json.loads(client.get_object(Bucket=BUCKET, Key=f"{WORK}/handoff/HANDOFF.json")["Body"].read())
     assert told["prefixes"]["resized_512"] == "s3://handoff/out/main_resized/512"
     assert told["rows"] == ROWS
 
-    index = "s3://handoff/out/work/handoff/blocks.parquet"
+    index = f"s3://handoff/{WORK}/handoff/blocks.parquet"
     packed = PackedDataset(
         "s3://handoff/out/main", "s3://handoff/out/side", index, S3Config(endpoint=s3_server.endpoint)
     )
@@ -115,7 +116,7 @@ def test_from_manifest_to_export(client: Any, dataset: DatasetConfig, s3_server:
         assert {(finding.check, finding.bucket, finding.shard) for finding in findings} >= {
             ("resized_state", "0_512/10000", 0)
         }
-        assert keys(client, "out/work/handoff/HANDOFF.json") == []
+        assert keys(client, f"{WORK}/handoff/HANDOFF.json") == []
         report = pipeline.write_resized(512, BUCKET_KEYS)
         assert sum(bucket.shards_written for bucket in report.buckets.values()) == 1
         assert pipeline.write_handoff().findings == ()

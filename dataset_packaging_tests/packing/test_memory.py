@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from dataset_packaging.packing.fetch import LOOK_AHEAD_BYTES
 from dataset_packaging.packing.fingerprints import main_fingerprint, policy_fingerprint
 from dataset_packaging.packing.pipeline import Pipeline
 from dataset_packaging.packing.reports import SilentProgress
+from dataset_packaging_tests.packing.memory_probe import probe
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -54,15 +53,6 @@ def _write_dataset(
     return yaml
 
 
-def _probe(what: str, yaml: Path) -> dict[str, int]:
-    """Runs the probe in the environment that workers have."""
-    environ = {**os.environ, **WORKER_HEAP}
-    command = [sys.executable, "-m", "dataset_packaging_tests.packing.memory_probe", what, str(yaml)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
 def test_workers_get_the_environment_that_the_bounds_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in WORKER_HEAP:
         monkeypatch.delenv(name, raising=False)
@@ -88,7 +78,7 @@ def test_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path, four_mib
         _write_dataset(tmp_path / str(shards), four_mib, shards * 5, 5, (1365, 1024), 8 * MIB) for shards in (6, 60)
     )
     for step in ("pack", "sidecars", "check", "verify"):
-        assert _probe(step, many)["peak_bytes"] < 1.2 * _probe(step, few)["peak_bytes"], step
+        assert probe(step, many)["peak_bytes"] < 1.2 * probe(step, few)["peak_bytes"], step
 
 
 def test_a_check_of_a_thousand_shards_opens_them_one_after_the_other(tmp_path: Path) -> None:
@@ -97,7 +87,7 @@ def test_a_check_of_a_thousand_shards_opens_them_one_after_the_other(tmp_path: P
     Image.new("L", (16, 16), 7).save(path)
     few, many = (_write_dataset(tmp_path / str(shards), path, shards, 1, (16, 16)) for shards in (100, 1000))
     for step in ("pack", "sidecars", "check", "verify"):
-        told = [_probe(step, many), _probe(step, few)]
+        told = [probe(step, many), probe(step, few)]
         assert [one["packed"] for one in told] == [1000, 100]
         assert told[0]["peak_bytes"] < 1.2 * told[1]["peak_bytes"], step
 
@@ -107,12 +97,12 @@ def test_a_check_holds_less_than_three_row_groups(tmp_path: Path, four_mib: Path
     row_group_bytes = 64 * MIB
     rows = 3 * row_group_bytes // four_mib.stat().st_size
     yaml = _write_dataset(tmp_path / "large", four_mib, rows, rows, (1365, 1024), row_group_bytes)
-    _probe("pack", yaml)
-    _probe("sidecars", yaml)
+    probe("pack", yaml)
+    probe("sidecars", yaml)
     (shard,) = (tmp_path / "large" / "out").rglob("*.parquet")
     assert pq.ParquetFile(shard).metadata.num_row_groups == 3
     for step in ("check", "verify"):
-        assert _probe(step, yaml)["peak_bytes"] < 3 * row_group_bytes, step
+        assert probe(step, yaml)["peak_bytes"] < 3 * row_group_bytes, step
 
 
 @pytest.mark.parametrize(
@@ -123,7 +113,7 @@ def test_a_worker_is_flat_in_the_number_and_the_size_of_shards(
 ) -> None:
     """SCALE: the peak is look-ahead, one row group, one decode and the base, whatever the shards hold."""
     rows = shard_mib // 4
-    told = _probe("pack", _write_dataset(tmp_path, four_mib, shards * rows, rows, (1365, 1024)))
+    told = probe("pack", _write_dataset(tmp_path, four_mib, shards * rows, rows, (1365, 1024)))
     assert told["packed"] == shards * rows
     assert told["peak_bytes"] <= LOOK_AHEAD_BYTES + ROW_GROUP_BYTES + 4 * 1365 * 1024 + BASE_BYTES
 
@@ -134,7 +124,7 @@ def test_the_largest_images_are_decoded_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "large.jpg"
     with Image.new("L", (side_px, side_px), 128) as image:
         image.save(path, quality=80, progressive=True)
-    told = _probe("pack", _write_dataset(tmp_path, path, 4, 1000, (side_px, side_px)))
+    told = probe("pack", _write_dataset(tmp_path, path, 4, 1000, (side_px, side_px)))
     assert told["packed"] == 4
     assert told["peak_bytes"] <= LOOK_AHEAD_BYTES + ROW_GROUP_BYTES + 4 * side_px**2 + BASE_BYTES
 
@@ -186,7 +176,7 @@ def test_the_driver_is_flat_in_the_number_of_shards(tmp_path: Path, four_mib: Pa
         with _pipeline(dataset) as pipeline:
             pipeline.build_manifest()
         _write_receipts(dataset)
-        told = _probe("status", yaml)
+        told = probe("status", yaml)
         assert told["packed"] == shards
         peaks.append(told["peak_bytes"])
     assert peaks[1] - peaks[0] <= 9_000 * 8192

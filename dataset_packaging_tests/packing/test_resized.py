@@ -2,9 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +18,7 @@ from dataset_packaging.packing import resize_shard
 from dataset_packaging.packing.pipeline import BUCKET_KEYS
 from dataset_packaging.packing.reports import ResizedReport, RunOptions
 from dataset_packaging.reading import BatchReader, PackedDataset, ReadSettings
+from dataset_packaging_tests.packing.memory_probe import probe
 from dataset_packaging_tests.packing.photo_dataset import states
 from dataset_packaging_tests.small_dataset import (
     YAML,
@@ -259,7 +257,7 @@ def test_a_handoff_tells_the_sets(folder: Path) -> None:
     assert told is not None
     assert told["prefixes"]["resized_512"] == (folder / "out/resized/512").as_uri()
     assert {"resized_512", "resized_1024"} <= set(told["fingerprints"])
-    card = (folder / "out/work/handoff/README.md").read_text()
+    card = (folder / "out" / "work" / "handoff" / "README.md").read_text()
     assert "WebP of the area of 1024 x 1024" in card
 
 
@@ -293,15 +291,11 @@ def test_memory_is_a_row_group_and_a_decode_not_the_shard(tmp_path: Path) -> Non
     Image.fromarray(pixels).save(tmp_path / "images/noise.jpg", quality=60)
     lines = [json.dumps({"id": f"k{n}", "url": "noise.jpg", "width": 2000, "height": 2000}) for n in range(60)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    (tmp_path / "small.yaml").write_text(YAML.replace("shard_size: 4", "shard_size: 60") + SETS)
-    done = subprocess.run(
-        [sys.executable, "-m", "dataset_packaging_tests.packing.memory_probe", "resize", str(tmp_path / "small.yaml")],
-        capture_output=True, text=True, check=False, env={**os.environ, "MALLOC_ARENA_MAX": "2"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["packed"] == 60
-    assert told["resize_bytes"] - told["before_bytes"] < 200 << 20
+    yaml = tmp_path / "small.yaml"
+    yaml.write_text(YAML.replace("shard_size: 4", "shard_size: 60") + SETS)
+    assert probe("pack", yaml)["packed"] == 60
+    told = probe("resize", yaml)
+    assert told["peak_bytes"] - told["before_bytes"] < 200 << 20
 
 
 def test_training_reads_a_resized_set_in_place_of_the_shards(tmp_path: Path) -> None:
