@@ -121,6 +121,11 @@ def _add_plan(commands: "_Commands[_Parser]") -> None:
         metavar="ROWS",
         help="tell it from so many rows, evenly spread, as if nothing were packed; takes seconds",
     )
+    parser.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="JSON with get_per_1000, put_per_1000, list_per_1000 in dollars, where S3's list prices are not yours",
+    )
     _add_execution_options(parser)
 
 

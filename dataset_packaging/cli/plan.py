@@ -1,6 +1,7 @@
 """`plan`: what `pack` would do."""
 
 import argparse
+from pathlib import Path
 
 from dataset_packaging.cli.execution import open_pipeline, read_pipeline
 from dataset_packaging.cli.outcome import EXIT_DONE, JsonValue, Outcome
@@ -21,27 +22,30 @@ from dataset_packaging.io.jsonl import expand_sources
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.packing.executor import available_cpus
 from dataset_packaging.packing.preview import PlanPreview
+from dataset_packaging.packing.prices import Prices, read_prices
 
 
 def run(args: argparse.Namespace) -> Outcome:
     """Show the plan; writes nothing below the dataset's prefixes."""
     dataset = load_dataset(args.dataset)
     stores = Stores(StorageConfig.of(dataset))
+    prices = Prices() if args.prices is None else read_prices(Path(args.prices))
     if args.sample is not None:
-        preview = _preview_sample(dataset, stores, args.sample)
+        preview = _preview_sample(dataset, stores, args.sample, prices)
     else:
         sources = expand_sources(stores, dataset.manifest)
         with open_pipeline(args, dataset, (source.size_bytes for source in sources)) as pipeline:
-            preview = pipeline.preview()
+            preview = pipeline.preview(prices=prices)
     sections = (_render_head(dataset, preview), _render_buckets(preview), _render_rows(preview), _render_cost(preview))
     return Outcome(EXIT_DONE, "\n".join(section for section in sections if section), _summarize(dataset, preview))
 
 
-def _preview_sample(dataset: DatasetConfig, stores: Stores, wanted: int) -> PlanPreview:
+def _preview_sample(dataset: DatasetConfig, stores: Stores, wanted: int, prices: Prices) -> PlanPreview:
     each = -(-wanted // len(dataset.manifest))
     samples = [read_sample(stores, uri, each) for uri in dataset.manifest]
     total_rows = sum(sample.estimated_rows for sample in samples)
-    return read_pipeline(dataset).preview_sample([line for sample in samples for line in sample.lines], total_rows)
+    lines = [line for sample in samples for line in sample.lines]
+    return read_pipeline(dataset).preview_sample(lines, total_rows, prices)
 
 
 def _render_head(dataset: DatasetConfig, preview: PlanPreview) -> str:

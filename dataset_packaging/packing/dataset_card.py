@@ -73,8 +73,8 @@ def _front_matter(dataset: DatasetConfig, rows: int) -> dict[str, Any]:
 def _introduce(dataset: DatasetConfig, stats: Mapping[str, Any]) -> str:
     text = f"{dataset.description}\n\n" if dataset.description else ""
     return text + (
-        f"{stats['rows']:,} images in {stats['shards']:,} shards, {_bytes(stats['image_bytes'])} of original files, in "
-        f"{len(stats['buckets'])} of 135 buckets by size and aspect ratio. "
+        f"{stats['rows']:,} images in {stats['shards']:,} shards, {describe_bytes(stats['image_bytes'])} of original "
+        f"files, in {len(stats['buckets'])} of 135 buckets by size and aspect ratio. "
         f"Formats: {', '.join(f'{name} {count:,}' for name, count in stats['formats'].items()) or 'none'}.\n"
     )
 
@@ -112,7 +112,7 @@ sidecars = pl.scan_parquet("{prefixes["sidecar_prefix"]}/**/*.parquet")
 
 def _buckets(stats: Mapping[str, Any]) -> str:
     lines = [
-        f"| {key} | {entry['rows']:,} | {entry['shards']:,} | {_bytes(entry['image_bytes'])} |\n"
+        f"| {key} | {entry['rows']:,} | {entry['shards']:,} | {describe_bytes(entry['image_bytes'])} |\n"
         for key, entry in stats["buckets"].items()
     ]
     return "## Buckets\n\n| scale/ratio | rows | shards | images |\n|---|---:|---:|---:|\n" + "".join(lines)
@@ -154,7 +154,8 @@ def _provenance(dataset: DatasetConfig, handoff: Mapping[str, Any]) -> str:
     )
 
 
-def _bytes(count: int) -> str:
+def describe_bytes(count: int) -> str:
+    """Return a count of bytes with a decimal unit: `4.6 MB`; pure."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

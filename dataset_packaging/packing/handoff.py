@@ -23,7 +23,7 @@ from dataset_packaging.errors import NotFound
 from dataset_packaging.imaging.verify import POLICY_VERSION
 from dataset_packaging.io.block_index import read_block_index, write_block_index
 from dataset_packaging.packing.contact_sheet import COLUMN_COUNT, TILE_COUNT_MAX, draw_contact_sheet
-from dataset_packaging.packing.dataset_card import CardFacts, write_card
+from dataset_packaging.packing.dataset_card import CardFacts, describe_bytes, write_card
 from dataset_packaging.packing.dataset_stats import BucketStats, count_bucket, describe_stats, plan_stats, sum_stats
 from dataset_packaging.packing.generation import Published
 from dataset_packaging.packing.ledger_step import read_ledger, read_statuses
@@ -217,7 +217,8 @@ def _write_files(run: Run, landed: Landed, summary: dict[str, Any]) -> Iterator[
 
 def _plot_data(name: str, counted: Sequence[BucketStats], stats: dict[str, Any]) -> PlotData:
     total = sum_stats(counted)
-    subtitle = f"{total.rows:,} images in {total.shards:,} shards, {total.image_bytes / 1e9:,.2f} GB of original files"
+    size = describe_bytes(total.image_bytes)
+    subtitle = f"{total.rows:,} images in {total.shards:,} shards, {size} of original files"
     rows = {bucket.bucket: bucket.rows for bucket in counted}
     return PlotData(name, subtitle, rows, total.histograms, stats["null_rates"])
 

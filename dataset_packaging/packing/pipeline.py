@@ -40,6 +40,7 @@ from dataset_packaging.packing.manifest_step import (
 from dataset_packaging.packing.ownership import find_ownership_faults, require_own_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
 from dataset_packaging.packing.previews import draw_contact_sheets, read_sidecar_previews
+from dataset_packaging.packing.prices import Prices
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import (
     HandoffReport,
@@ -103,13 +104,13 @@ class Pipeline:
         """The configuration."""
         return self._run.dataset
 
-    def preview(self, options: RunOptions = RunOptions()) -> PlanPreview:  # noqa: B008
+    def preview(self, options: RunOptions = RunOptions(), prices: Prices = Prices()) -> PlanPreview:  # noqa: B008
         """Returns what `pack` would do. Writes nothing that outlives the call."""
-        return preview_plan(self._run, options)
+        return preview_plan(self._run, options, prices)
 
-    def preview_sample(self, lines: Sequence[bytes], total_rows: int) -> PlanPreview:
+    def preview_sample(self, lines: Sequence[bytes], total_rows: int, prices: Prices = Prices()) -> PlanPreview:  # noqa: B008
         """Returns what a first `pack` would do, told from some lines; see `sampled_plan.preview_sample`."""
-        return preview_sample(self._run, lines, total_rows)
+        return preview_sample(self._run, lines, total_rows, prices)
 
     def build_manifest(self, options: RunOptions = RunOptions()) -> ManifestReport:  # noqa: B008
         """Publishes a new generation where one is due; see `manifest_step.build_manifest`."""

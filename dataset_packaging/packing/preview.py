@@ -99,7 +99,7 @@ class PlanPreview:
         return sum(bucket.estimated_bytes for bucket in self.buckets.values())
 
 
-def preview_plan(run: Run, options: RunOptions, prices: Prices = Prices()) -> PlanPreview:  # noqa: B008
+def preview_plan(run: Run, options: RunOptions, prices: Prices) -> PlanPreview:
     """Returns what `pack` would do with these options.
 
     Raises what `pack` would raise before it writes: ConfigError, ManifestError, PlanConflict, StoreError.

@@ -1,39 +1,40 @@
-"""What requests and storage cost. One place; a dataset's user may override it with a file of the same shape.
+"""What requests cost. One place; a user may override it with a JSON file of the same fields.
 
-Source: the public price list of Amazon S3 Standard, us-east-1, in US dollars, as of 2025-01; per 1,000 requests and per
-GB (2**30 bytes) and month. Transfer within a region is free.
+Source: the public price list of Amazon S3 Standard, us-east-1, in US dollars, as of 2025-01, per 1,000 requests.
+Transfer within a region is free.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from dataset_packaging.errors import ConfigError
 
+Price = Annotated[float, msgspec.Meta(ge=0)]
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Dollars per 1,000 requests, and per GB and month."""
 
-    get_per_1000: float = 0.0004
-    put_per_1000: float = 0.005
-    list_per_1000: float = 0.005
-    storage_gb_month: float = 0.023
+class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars per 1,000 requests."""
+
+    get_per_1000: Price = 0.0004
+    put_per_1000: Price = 0.005
+    list_per_1000: Price = 0.005
 
     def dollars(self, gets: int, puts: int, lists: int) -> float:
         """Returns what the requests cost."""
         return (gets * self.get_per_1000 + puts * self.put_per_1000 + lists * self.list_per_1000) / 1000
 
 
-def read_prices(path: Path | None) -> Prices:
-    """Returns the prices of a JSON file with any of the fields of `Prices`, or the built-in ones.
+def read_prices(path: Path) -> Prices:
+    """Returns the prices of a JSON file with any of the fields of `Prices`; the others are the built-in ones.
 
     Raises ConfigError naming the file and what was expected.
     """
-    if path is None:
-        return Prices()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Prices)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: no price list: {error}; expected numbers for get_per_1000 and the like") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: the price list cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        names = ", ".join(Prices.__struct_fields__)
+        raise ConfigError(f"{path}: {error}; expected dollars for any of {names}, as JSON") from error

@@ -47,7 +47,7 @@ def preview_sample(
     run: Run,
     lines: Sequence[bytes],
     total_rows: int,
-    prices: Prices = Prices(),  # noqa: B008
+    prices: Prices,
 ) -> PlanPreview:
     """Returns what a run over `total_rows` rows like these would do, where nothing is packed yet.
 

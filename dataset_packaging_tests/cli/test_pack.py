@@ -152,6 +152,28 @@ def test_the_plan_says_what_is_kept(packed: Packed):
     assert sum(bucket["added"] + bucket["rewritten"] for bucket in buckets) == 0
 
 
+def test_the_plan_reckons_with_the_prices_of_a_file(tmp_path: Path) -> None:
+    _write_dataset(tmp_path)
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"get_per_1000": 1000, "put_per_1000": 0, "list_per_1000": 0}')
+    for more in ((), ("--sample", "5")):
+        plan = run_command("plan", "photos.yaml", "--prices", "prices.json", "--json", *more, cwd=tmp_path).json
+        assert plan["dollars"] == pytest.approx(plan["requests"]["get"])
+    for text, said in (
+        ('{"gets": 1}', "unknown field `gets`"),
+        ('{"get_per_1000": "dear"}', "Expected `float`, got `str`"),
+        ('{"get_per_1000": -1}', ">= 0"),
+    ):
+        prices.write_text(text)
+        refused = run_command("plan", "photos.yaml", "--prices", "prices.json", cwd=tmp_path)
+        assert refused.exit_code == 2
+        assert "prices.json: " in refused.error_line
+        assert said in refused.error_line
+        assert "expected dollars for any of get_per_1000" in refused.error_line
+    refused = run_command("plan", "photos.yaml", "--prices", "absent.json", cwd=tmp_path)
+    assert (refused.exit_code, "absent.json: the price list cannot be read" in refused.error_line) == (2, True)
+
+
 def test_a_plan_writes_nothing(tmp_path: Path):
     _write_dataset(tmp_path)
     before = sorted(tmp_path.rglob("*"))
