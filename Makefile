@@ -19,7 +19,7 @@ ui: .venv/demo.stamp  ## the Dagster web UI over examples/
 	@$(BIN)/dataset-packaging ui
 
 test: .venv/test.stamp  ## install what the tests need, then run all but the heavy ones
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-heavy: .venv/test.stamp  ## the tests that start clusters and daemons and kill them: minutes, on a quiet machine
 	@$(BIN)/python -m pytest -m heavy
