@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.bucketing import Bucket
+from dataset_packaging.core.invariants import PACKAGING_FIELDS
 from dataset_packaging.core.layout import GenerationLayout, Layout
 from dataset_packaging.core.receipts import ShardReceipt, SidecarReceipt, StoredObject, encode_receipt
 from dataset_packaging.core.records import merge_packaging
@@ -115,17 +116,8 @@ def _sidecar_table(packed: pa.Table, facts: pa.Table, schema: pa.Schema) -> pa.T
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-_PACKAGING_FACTS = (
-    "format",
-    "mode",
-    "frames",
-    "stored_width",
-    "stored_height",
-    "exif_orientation",
-    "bytes",
-    "sha256",
-)
-"""In the order of the contract; the warnings come last."""
+_PACKAGING_FACTS = PACKAGING_FIELDS[:-1]
+"""All but the warnings, which come last."""
 
 
 def _packaging_block(manifest_warnings: list[str] | None, found: list[str] | None, *facts: object) -> dict[str, object]:
