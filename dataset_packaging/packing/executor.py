@@ -323,7 +323,8 @@ class RayExecutor:
         except exceptions.RayTaskError as error:
             # Not of the task's function, which raises nothing: the worker could not load or unpack it.
             last_line = str(error).strip().rpartition("\n")[2]
-            return TaskFailure("raised", type(error).__name__, last_line, str(error))
+            kind = "out_of_memory" if "MemoryError" in last_line else "raised"
+            return TaskFailure(kind, type(error).__name__, last_line, str(error))
         except exceptions.RayError as error:
             kind, cause = "worker_died", error
         return TaskFailure(kind, type(cause).__name__, _first_line(cause))

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dataset_packaging.errors import DecoderStuck, NotFound
@@ -42,6 +43,13 @@ def die_once(mark: str) -> str:
 
 def starve(_: int) -> int:
     raise MemoryError("none left")
+
+
+class Large:
+    """Finds no memory where it is unpacked."""
+
+    def __reduce__(self) -> tuple[Callable[[int], int], tuple[int]]:
+        return starve, (1,)
 
 
 def hang(mark: str) -> None:
