@@ -190,7 +190,7 @@ def test_bucket_settings_do_not_exist() -> None:
     [
         ("sidecar_prefix: s3://bucket/pexels_parquet", "sidecar_prefix"),
         ("sidecar_prefix: s3://bucket/pexels_parquet/sidecar", "sidecar_prefix"),
-        ("work_prefix: s3://bucket/pexels_parquet/work/", "work_prefix"),
+        ("work_prefix: s3://bucket/pexels_parquet/inside/", "work_prefix"),
         ("sidecar_prefix: s3://bucket/x\nwork_prefix: s3://bucket/x/", "work_prefix"),
         ("sidecar_prefix: s3://bucket/x/y\nwork_prefix: s3://bucket/x", "work_prefix"),
     ],

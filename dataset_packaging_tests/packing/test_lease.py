@@ -41,7 +41,7 @@ def stores(dataset: PhotoDataset) -> Stores:
 
 @pytest.fixture
 def uri(dataset: PhotoDataset) -> str:
-    return f"file://{dataset.packed}/work/LEASE.json"
+    return f"file://{dataset.packed / 'work' / 'LEASE.json'}"
 
 
 def test_a_second_run_is_refused_while_the_first_is_at_work(dataset: PhotoDataset, stores: Stores, uri: str) -> None:

@@ -90,7 +90,7 @@ def assert_ends_as(dataset: PhotoDataset, clean: PhotoDataset, bucket: Bucket) -
     assert packed.ledger.unbalanced == ()
     assert bucket.contents(output) == bucket.contents(output_key(clean))
     assert bucket.open_uploads() == []
-    assert f"{output}/work/LEASE.json" not in bucket.keys(f"{output}/")
+    assert "/".join((output, "work", "LEASE.json")) not in bucket.keys(f"{output}/")
 
 
 def test_a_whole_run(clean: PhotoDataset, bucket: Bucket) -> None:
