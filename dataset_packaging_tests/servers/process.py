@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 
 def free_ports(count: int) -> list[int]:
     """Find free loopback ports, all different."""
@@ -47,7 +49,8 @@ class ServerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self, gently_s: float = 0.0) -> None:
-        """Kill the process; with `gently_s` it may end by itself first."""
+        """Kill the process and what it started; with `gently_s` it may end by itself first."""
+        started = psutil.Process(self._process.pid).children(recursive=True) if self.running else []
         if gently_s and self.running:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -55,6 +58,9 @@ class ServerProcess:
         if self.running:
             self._process.kill()
         self._process.wait()
+        for each in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def wait_until(ready: Callable[[], bool], process: ServerProcess, timeout_s: float, what: str) -> None:
