@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.ours import benchmark_dataset
+from benchmarks.tree import pss_bytes
 from dataset_packaging.config import read_runtime
 from dataset_packaging.packing.executor import ray_executor
 from dataset_packaging.packing.pipeline import Pipeline
@@ -28,9 +29,16 @@ _LOOK_S = 0.2
 
 @dataclass(slots=True)
 class PeakMemory:
-    """High-water marks of resident memory, as the kernel keeps them, in bytes."""
+    """High-water marks of resident memory, as the kernel keeps them, in bytes.
+
+    Attributes:
+        driver_bytes: of this process.
+        workers: of Ray's worker processes, by process.
+        together_bytes: the most that all processes, Ray's own services included, were seen to take at one time.
+    """
 
     driver_bytes: int = 0
+    together_bytes: int = 0
     workers: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -39,13 +47,16 @@ class PeakMemory:
         return max(self.workers.values(), default=0)
 
     def look(self) -> None:
-        """Reads the marks of this process and of the Ray workers that it has started."""
+        """Reads the marks of this process and of the Ray processes that it has started."""
         own = psutil.Process()
         self.driver_bytes = _high_water_bytes(own.pid)
+        together_bytes = pss_bytes(own.pid)
         for child in own.children(recursive=True):
             with suppress(psutil.Error, FileNotFoundError, ProcessLookupError, StopIteration):
+                together_bytes += pss_bytes(child.pid)
                 if child.name().startswith("ray::"):
                     self.workers[child.pid] = _high_water_bytes(child.pid)
+        self.together_bytes = max(self.together_bytes, together_bytes)
 
 
 def _high_water_bytes(pid: int) -> int:

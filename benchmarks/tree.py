@@ -81,7 +81,7 @@ class _TreeSampler:
                 times = process.cpu_times()
                 self._cpu_s[pid] = times.user + times.system
                 if weigh:
-                    pss_mb += _pss_mb(pid)
+                    pss_mb += pss_bytes(pid) / _MIB
             except (psutil.Error, OSError):
                 del self._seen[pid]
         self.peak_pss_mb = max(self.peak_pss_mb, pss_mb)
@@ -95,9 +95,10 @@ class _TreeSampler:
                 continue
 
 
-def _pss_mb(pid: int) -> float:
+def pss_bytes(pid: int) -> int:
+    """Returns the memory of a process, what it shares with others in parts; raises OSError if there is none."""
     with Path(f"/proc/{pid}/smaps_rollup").open() as lines:
-        return next((int(line.split()[1]) * 1024 / _MIB for line in lines if line.startswith("Pss:")), 0.0)
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
 
 
 def _busy_s() -> float:

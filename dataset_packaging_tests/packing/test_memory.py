@@ -2,10 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -180,3 +184,33 @@ def test_the_driver_is_flat_in_the_number_of_shards(tmp_path: Path, four_mib: Pa
         assert told["packed"] == shards
         peaks.append(told["peak_bytes"])
     assert peaks[1] - peaks[0] <= 9_000 * 8192
+
+
+def test_a_million_scores_in_random_order_find_their_rows_in_little_memory(tmp_path: Path) -> None:
+    """SCALE: into a million rows; all processes together at one time, Ray's own services included."""
+    command = [sys.executable, "-m", "benchmarks.merge_memory", "1000000", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    merged = json.loads(done.stdout.splitlines()[-1])
+    assert (merged["keys"], merged["rows"], merged["rows_with_another_score"]) == (1_000_000, 1_000_000, 0)
+    assert merged["together_bytes"] < 1.5e9
+
+
+def test_a_merge_is_flat_in_the_size_of_its_source(tmp_path: Path) -> None:
+    """SCALE: 2,000,000 keys in random order, of which the dataset has 200, against 200,000."""
+    image = tmp_path / "small.png"
+    Image.new("L", (16, 16), 7).save(image)
+    yaml = _write_dataset(tmp_path, image, 200, 50, (16, 16))
+    probe("pack", yaml)
+    with yaml.open("a") as file:
+        file.write("sidecar: {merge: [{source: scores.parquet, columns: {aesthetic_score: score}}]}\n")
+    peaks = []
+    for factor, keys in ((0.25, 200_000), (0.5, 2_000_000)):
+        numbers = np.random.default_rng(5).permutation(keys)
+        texts = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 6, "0")
+        scores = pa.table({"image_key": texts, "score": numbers * factor})
+        pq.write_table(scores, tmp_path / "scores.parquet", row_group_size=1 << 17)
+        peaks.append(probe("sidecars", yaml)["peak_bytes"])
+        landed = pq.read_table(tmp_path / "out_sidecar", columns=["image_key", "aesthetic_score"]).to_pylist()
+        assert {int(row["image_key"]): row["aesthetic_score"] for row in landed} == {n: n * factor for n in range(200)}
+    assert peaks[1] < 1.2 * peaks[0], peaks
