@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataset_packaging.cli.outcome import EXIT_DONE, EXIT_FINDINGS, JsonValue, Outcome
+from dataset_packaging.cli.path_spelling import HOW_TO, is_on_windows_disk, respell
 from dataset_packaging.cli.sampling import (
     SAMPLED_IMAGES,
     ImageEvidence,
     Sample,
     find_base_uri,
+    is_there,
     read_image_evidence,
     read_sample,
 )
@@ -150,11 +152,12 @@ def _compose_starter(
         base_uri, found = _choose_base(places, paths, stores)
         base_evidence = _describe_base(min(len(paths), SAMPLED_IMAGES), found)
         if found == 0:
-            findings.append(f"no sampled image, such as {paths[0]}, stands in a likely folder: set mapping.base_uri")
+            base_uri, finding = _explain_absent(places, paths, stores, base_uri)
+            findings.append(finding)
             stores = None
         rows = _map_sample(proposal, sample, base_uri)
     evidence = read_image_evidence(stores, rows) if stores and rows and rows.s3_image_path else None
-    findings += _judge_images(evidence) if evidence else ()
+    findings += _judge_images(evidence, rows, stores) if evidence and rows and stores else ()
     return Starter(
         name=places.name,
         manifest=places.manifest,
@@ -199,6 +202,22 @@ def _choose_base(places: Places, paths: Sequence[str], stores: Stores | None) ->
     return find_base_uri(stores, paths, list(dict.fromkeys(candidates)))
 
 
+def _explain_absent(places: Places, paths: Sequence[str], stores: Stores | None, base_uri: str) -> tuple[str, str]:
+    """Tell why no sampled image is where its path says; returns the likely base URI and the finding."""
+    path = paths[0]
+    if is_on_windows_disk(path):
+        return base_uri, (
+            f"{path} is on a Windows disk: copy the images to S3 or a disk of this machine, keep of each path what is "
+            f"below mapping.base_uri and {HOW_TO}"
+        )
+    spellings = [respell(path) for path in paths]
+    if wrong := next((spelling.wrong for spelling in spellings if spelling.wrong), ""):
+        likely, found = _choose_base(places, [spelling.path for spelling in spellings], stores)
+        if found:
+            return likely, f"the path {path} {wrong}, its image is found without: {HOW_TO}"
+    return base_uri, f"no sampled image, such as {path}, stands in a likely folder: set mapping.base_uri"
+
+
 def _list_folders(folder_uri: str) -> list[str]:
     """List the folders in a local folder; on S3, where that costs a walk over all objects, none."""
     if not folder_uri.startswith("file://"):
@@ -235,10 +254,14 @@ def _judge_path(proposal: Proposal) -> Iterator[str]:
         )
 
 
-def _judge_images(evidence: ImageEvidence) -> Iterator[str]:
+def _judge_images(evidence: ImageEvidence, rows: MappedRows, stores: Stores) -> Iterator[str]:
     if evidence.found < evidence.looked_for:
         missing = evidence.looked_for - evidence.found
         yield f"{missing} of {evidence.looked_for} sampled images could not be read: {evidence.failure}"
+    if not evidence.found:
+        spelling = respell(rows.s3_image_path[0])
+        if spelling.wrong and is_there(stores, spelling.path):
+            yield f"the path {rows.s3_image_path[0]} {spelling.wrong}, its image is found without: {HOW_TO}"
     if evidence.sizes_same < evidence.sizes_compared:
         others = evidence.sizes_compared - evidence.sizes_same
         yield f"{others} of {evidence.sizes_compared} sampled images have another size than the manifest says"

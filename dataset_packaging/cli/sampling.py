@@ -114,7 +114,7 @@ def find_base_uri(stores: Stores, relative_paths: Sequence[str], candidates: Seq
     chosen = [relative_paths[index] for index in spread_evenly(len(relative_paths), SAMPLED_IMAGES)]
     best = (candidates[0], 0)
     for folder in candidates:
-        found = sum(_exists(stores, folder + path) for path in chosen)
+        found = sum(is_there(stores, folder + path) for path in chosen)
         if found > best[1]:
             best = (folder, found)
         if found == len(chosen):
@@ -154,7 +154,8 @@ def _choose_blocks(stores: Stores, sources: Sequence[SourceFile]) -> Iterator[Bl
         yield from (blocks[index] for index in spread_evenly(len(blocks), places))
 
 
-def _exists(stores: Stores, uri: str) -> bool:
+def is_there(stores: Stores, uri: str) -> bool:
+    """Say whether an object can be reached."""
     try:
         stores.head(uri)
     except StoreError:

@@ -156,7 +156,7 @@ def _suiting(field: FieldFacts, want: Want, survey: ManifestSurvey) -> int:
     if want in ("size", "bytes"):
         most = _LARGEST_SIDE_PX if want == "size" else float("inf")
         is_possible = field.smallest is not None and field.largest is not None and field.largest <= most
-        return kinds("integer", 0) + kinds("number", 0) if is_possible and field.largest else 0
+        return numbers if is_possible and field.largest else 0
     digits = 64 if want == "sha256" else 32
     is_hash = all(re.fullmatch(rf'"[0-9a-fA-F]{{{digits}}}"', example) for example in field.examples)
     return texts if is_hash else 0

@@ -16,6 +16,7 @@ MAX_DEPTH = 3
 MAX_FIELDS = 2000
 _EXAMPLE_COUNT = 3
 _BLANK_TEXTS = frozenset({"", "null", "none", "nan", "n/a", "na", "undefined", "nil"})
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII)
 _BOOLEAN_TEXTS = frozenset({"true", "false", "yes", "no", "0", "1"})
 _IMAGE_SUFFIX = re.compile(r"\.(?:jpe?g|jpe|jfif|png|webp|gif|tiff?|bmp|avif|hei[cf]|mpo)$", re.IGNORECASE)
 _SOME_BASE_URI = "s3://bucket/"
@@ -38,8 +39,8 @@ class FieldFacts:
         mean_bytes: JSON bytes of a value, mean.
         max_bytes: JSON bytes of the longest value.
         mean_chars: Characters of a text, mean.
-        smallest: Smallest number; None where there are none.
-        largest: Largest number; None where there are none.
+        smallest: Smallest number, those in texts included; None where there are none.
+        largest: Largest number, those in texts included; None where there are none.
         path_rows: Rows whose value can be the place of an image, by kind: `absolute` as it stands, `relative` to a
             base URI, `web` a web address that is not S3's own.
         image_suffix_rows: How many of those end in the suffix of an image file.
@@ -196,7 +197,9 @@ class _Tally:
         if plain in _BLANK_TEXTS:
             self.blank_rows |= 1 << row
             return
-        self.numeric_texts += _is_number(plain)
+        if _NUMBER.fullmatch(plain):
+            self.numeric_texts += 1
+            self._widen(float(plain))
         self.boolean_likes += plain in _BOOLEAN_TEXTS
         place = _path_kind(value)
         if place is not None:
@@ -206,9 +209,11 @@ class _Tally:
     def _add_number(self, value: int | float) -> None:
         self.boolean_likes += value in (0, 1)
         try:
-            number = float(value)
+            self._widen(float(value))
         except OverflowError:
             return
+
+    def _widen(self, number: float) -> None:
         self.smallest = number if self.smallest is None else min(self.smallest, number)
         self.largest = number if self.largest is None else max(self.largest, number)
 
@@ -248,14 +253,6 @@ def _kind_of(value: Any) -> str:
             return "empty list"
         return "texts" if all(isinstance(item, str) for item in value) else "list"
     return "object"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _path_kind(text: str) -> PathKind | None:

@@ -123,7 +123,7 @@ def propose_mapping(survey: ManifestSurvey) -> Proposal:
         checked=tuple(column for column in mapped if column.column in CHECKED_COLUMNS),
         drop=tuple(drop),
         unused=tuple(unused),
-        warnings=tuple(_warn(survey, path_fields, usable, web, key_field)),
+        warnings=(*_warn(survey, path_fields, usable, web, key_field), *_warn_of_misfits(survey, mapped)),
     )
 
 
@@ -251,7 +251,7 @@ def _fill_by_name(survey: ManifestSurvey, free: Sequence[FieldFacts], guess: Col
     ranked = [
         (rank, field) for field in free if (rank := rank_name(field, guess.names)) and fits(field, guess.want, survey)
     ]
-    ordered = [field for _, field in sorted(ranked, key=lambda pair: pair[0])]
+    ordered = [field for _, field in sorted(ranked, key=lambda pair: (pair[0], pair[1].leaf not in guess.names))]
     return _fill(ordered, {field.name: field.present_rows & ~field.blank_rows for field in ordered})
 
 
@@ -353,3 +353,21 @@ def _warn(
             yield f"{field.name}, the key, repeats in {repeats} of {field.present} rows: the first of each stays"
         elif repeats > field.present // 10:
             yield f"{field.name} repeats: {field.distinct} images for {field.present} rows, each packed with its row"
+
+
+def _warn_of_misfits(survey: ManifestSurvey, mapped: Sequence[MappedColumn]) -> Iterator[str]:
+    """Name fields that are called like a column of texts which nothing fills, and hold something else."""
+    filled = {column.column for column in mapped}
+    for guess in COLUMN_GUESSES:
+        named = [
+            field
+            for field in _mappable(survey)
+            if field.depth == 1 and field.present > field.blank and rank_name(field, guess.names)
+        ]
+        if guess.want != "texts" or guess.column in filled or not named:
+            continue
+        field = min(named, key=lambda field: rank_name(field, guess.names) or _UNKNOWN_RANK)
+        inner = [other.name for other in _mappable(survey) if other.name.startswith(field.name + ".")]
+        way = f"map one of {', '.join(inner[:3])}" if inner else "write it as a text or as one list of texts"
+        kinds = _describe_kinds(field)
+        yield f"{field.name} is called like {guess.column} but is {kinds}: {way}, or it stays in meta_info"

@@ -1,9 +1,13 @@
-"""Manifests in the styles of three public sets, over small crops of real photographs: LAION, COCO, a scraper."""
+"""Manifests over small crops of real photographs: in the styles of LAION and COCO, a scraper's, and nastier ones."""
 
+import json
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dataset_packaging_tests.cli.command import ROOT
 from dataset_packaging_tests.cli.unfamiliar import write_lines
 from dataset_packaging_tests.packing.photo_dataset import photo
 
@@ -91,3 +95,60 @@ def write_scraped_mix(folder: Path) -> Path:
         rows.append(row)
     rows.insert(5, "<html>429 Too Many Requests</html>")
     return write_lines(folder / "dump.jsonl", rows)
+
+
+def write_windows_list(folder: Path) -> Path:
+    """What a Windows tool saved: a byte order mark, CRLF, backslashes, numbers as texts, lists in lists."""
+    rows = []
+    for number in range(PHOTOS):
+        name, width, height = _write_photo(folder / "crawl" / f"{number % 3}", number, f"img {number}")
+        rows.append(
+            {
+                "Id": number + 1 if number % 2 else str(number + 1),
+                "FilePath": f"crawl\\{number % 3}\\{name}",
+                "Width": str(width),
+                "Height": f"{height}.0" if number % 3 == 0 else str(height),
+                "captions": [[f"Caption {number}", "second"], ["third"]],
+                "title": f"Title {number}",
+                "aesthetic_score": str(number / 10) if number % 2 else number / 10,
+                "watermark": "yes" if number % 2 else "no",
+            }
+        )
+    text = "".join(f"{json.dumps(row)}\r\n" for row in rows)
+    path = folder / "list.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    return path
+
+
+def write_wide_addresses(folder: Path) -> Path:
+    """Percent-encoded file addresses, some null, three hundred features, one name in two cases, types that mix."""
+    rows: list[Mapping[str, Any] | str] = []
+    for number in range(PHOTOS):
+        name, _, _ = _write_photo(folder / "my photos", number, f"näh #{number} 100%")
+        alts: tuple[Any, ...] = (f"alt {number}", ["x", f"alt {number}"], number)
+        rows.append(
+            {
+                "uri": None if number in (3, 9) else (folder / "my photos" / name).as_uri(),
+                "text": {"en": f"English {number}", "de": None if number % 2 else f"Deutsch {number}"},
+                "alt": alts[number % 3],
+                "tags": f"a, b, {number}",
+                "Caption": f"C{number}",
+                "caption": f"c{number}",
+                "a.b": 1,
+                "a": {"b": 2},
+                **{f"feature_{n:03}": None if (number + n) % 7 == 0 else number * n for n in range(300)},
+            }
+        )
+    return write_lines(folder / "wide.jsonl", rows)
+
+
+def rewrite_paths(manifest: Path, field: str) -> None:
+    """Rewrites a manifest with the program of the documentation."""
+    _, chapter = (ROOT / "docs/cli.md").read_text(encoding="utf-8").split("### Paths that are spelled otherwise\n")
+    (program,) = re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)[:1]
+    places = {'"manifest.jsonl"': str(manifest), '"rewritten.jsonl"': f"{manifest}.new", '"path"': field}
+    for written, meant in places.items():
+        assert program.count(written) == 1
+        program = program.replace(written, repr(meant))
+    exec(program, {})
+    shutil.move(f"{manifest}.new", manifest)

@@ -9,7 +9,9 @@ import yaml
 
 from dataset_packaging.config import DatasetConfig, load_dataset
 from dataset_packaging_tests.cli.command import Finished, run_command
+from dataset_packaging_tests.cli.real_photos import rewrite_paths, write_wide_addresses, write_windows_list
 from dataset_packaging_tests.cli.unfamiliar import (
+    draw_image,
     write_coco_captions,
     write_img2dataset,
     write_laion,
@@ -233,3 +235,65 @@ def test_a_manifest_on_s3(s3_bucket: str, s3_server, s3_environ, tmp_path: Path)
     assert dataset.mapping.base_uri == f"s3://{s3_bucket}/coco/train2017/"
     assert dataset.output_prefix == f"s3://{s3_bucket}/coco/train2017_parquet"
     assert dataset.s3.endpoint == s3_server.endpoint
+
+
+REWRITING = "rewrite the manifest, see 'Paths that are spelled otherwise' in docs/cli.md"
+
+
+def test_a_list_from_windows_says_what_to_rewrite(tmp_path: Path):
+    manifest = write_windows_list(tmp_path)
+    ended, dataset = _init(manifest, tmp_path)
+    assert f"the path crawl\\0\\img 0.jpg has backslashes, its image is found without: {REWRITING}" in ended.stdout
+    assert "captions is called like full_description but is list: write it as a text or as one list" in ended.stdout
+    assert _sources(dataset) == {
+        "image_key": ("Id",),
+        "s3_image_path": ("FilePath",),
+        "width": ("Width",),
+        "height": ("Height",),
+        "short_description": ("title",),
+        "aesthetic_score": ("aesthetic_score",),
+        "has_watermark": ("watermark",),
+    }
+    assert dataset.mapping.base_uri == f"{tmp_path.as_uri()}/"
+    rewrite_paths(manifest, "FilePath")
+    ended, dataset = _init(manifest, tmp_path, "--force")
+    assert "and 8 images" in ended.stdout
+    assert dataset.images.dimensions == "auto", "the sizes, texts all of them, are those of the images"
+
+
+def test_a_path_on_a_windows_disk_is_told(tmp_path: Path):
+    manifest = write_lines(tmp_path / "list.jsonl", [{"path": f"D:\\photos\\{n}.jpg"} for n in range(4)])
+    ended, _ = _init(manifest, tmp_path)
+    assert "D:\\photos\\0.jpg is on a Windows disk: copy the images" in ended.stdout
+    assert REWRITING in ended.stdout
+
+
+def test_percent_encoded_addresses_say_what_to_rewrite(tmp_path: Path):
+    manifest = write_wide_addresses(tmp_path)
+    ended, _ = _init(manifest, tmp_path)
+    assert f"100%25.jpg is percent-encoded, its image is found without: {REWRITING}" in ended.stdout
+    rewrite_paths(manifest, "uri")
+    ended, dataset = _init(manifest, tmp_path, "--force")
+    assert "and 8 images" in ended.stdout
+    assert REWRITING not in ended.stdout
+    assert _sources(dataset) == {
+        "s3_image_path": ("uri",),
+        "full_description": ("caption",),
+        "keywords": ("tags",),
+    }
+    assert len((tmp_path / "starter.yaml").read_text(encoding="utf-8").splitlines()) < 180
+
+
+def test_a_percent_sign_that_is_part_of_a_name_stays(tmp_path: Path):
+    for number in range(4):
+        draw_image(tmp_path / f"{number}%20x.png", 30, 30, number)
+    manifest = write_lines(tmp_path / "list.jsonl", [{"path": f"{number}%20x.png"} for number in range(4)])
+    ended, _ = _init(manifest, tmp_path)
+    assert "look at this" not in ended.stdout
+
+
+def test_an_object_of_captions_asks_for_one_of_them(tmp_path: Path):
+    draw_image(tmp_path / "a.png", 30, 30, 1)
+    manifest = write_lines(tmp_path / "list.jsonl", [{"path": "a.png", "text": {"en": "x", "de": None}}])
+    ended, _ = _init(manifest, tmp_path)
+    assert "text is called like full_description but is object: map one of text.en, text.de" in ended.stdout
