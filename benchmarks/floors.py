@@ -88,7 +88,11 @@ def _work(
 
     Image.MAX_IMAGE_PIXELS = None
     check = _CHECKS[mode]
-    _warm(check, paths[-1])
+    try:
+        _warm(check, paths[-1])
+    except BaseException:
+        start.abort()  # else the others would wait for this one for ever
+        raise
     start.wait()
     began = time.process_time()
     while True:
