@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.ours import benchmark_dataset, warm_up
+from benchmarks.ours import benchmark_dataset, warm_up, write_head
 from dataset_packaging.config import read_runtime
 from dataset_packaging.packing.executor import ray_executor
 from dataset_packaging.packing.pipeline import BUCKET_KEYS, Pipeline
@@ -38,7 +38,7 @@ def main(manifest: str, folder_name: str, shards: str) -> None:
         figures[f"{stage}_s"], figures[f"{stage}_cpu_s"] = time.perf_counter() - wall, time.process_time() - cpu
 
     with ray_executor(read_runtime(os.environ)) as executor:
-        for result in executor.map(warm_up, range(executor.slots)):
+        for result in executor.map(warm_up, [write_head(manifest, folder / "warm")] * executor.slots):
             result.require_value()
         measure("tasks", lambda: list(executor.map(do_nothing, range(int(shards)))))
         with Pipeline(dataset, lambda: contextlib.nullcontext(executor), SilentProgress(), "benchmark") as pipeline:
