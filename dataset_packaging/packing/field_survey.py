@@ -17,7 +17,7 @@ MAX_FIELDS = 2000
 _EXAMPLE_COUNT = 3
 _BLANK_TEXTS = frozenset({"", "null", "none", "nan", "n/a", "na", "undefined", "nil"})
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII)
-_BOOLEAN_TEXTS = frozenset({"true", "false", "yes", "no", "0", "1"})
+_BOOLEAN_TEXTS = frozenset({"true", "false", "0", "1"})
 _IMAGE_SUFFIX = re.compile(r"\.(?:jpe?g|jpe|jfif|png|webp|gif|tiff?|bmp|avif|hei[cf]|mpo)$", re.IGNORECASE)
 _SOME_BASE_URI = "s3://bucket/"
 

@@ -29,6 +29,8 @@ _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 15
 _LINES_AT_ONCE = 4096
 
+_NAN = b"NaN"
+
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -40,6 +42,9 @@ class RowGroups:
     start: int
     end: int
 
+
+JsonFields: TypeAlias = dict[str, msgspec.Raw] | dict[str, bytes]
+"""Fields of a line as JSON texts; `NaN` where a number is none that JSON has."""
 
 Piece: TypeAlias = RowGroups | Block
 """What one task reads of a keyed source."""
@@ -169,10 +174,18 @@ class MergeReader:
         bad: dict[str, BoolArray] = {}
         for column, mapping in self.config.columns.items():
             reader = self.readers[column]
-            values = [reader.from_json([_json_field(fields, name) for fields in parsed]) for name in mapping.from_]
+            values = [_read_json_field(reader, parsed, name) for name in mapping.from_]
             columns[column], bad[column] = _first_present(values)
         rows = SourceRows(self._keys(pa.array(keys, pa.string())), columns, bad)
         return rows, len(lines) - len(parsed)
+
+
+def _read_json_field(reader: ValueReader, parsed: Sequence[JsonFields], name: str) -> tuple[pa.Array, BoolArray]:
+    raws = [_json_field(fields, name) for fields in parsed]
+    numbers = [None if raw is not None and bytes(raw) == _NAN else raw for raw in raws]
+    values, bad = reader.from_json(numbers)
+    none = np.array([raw is not number for raw, number in zip(raws, numbers, strict=True)], bool)
+    return values, bad | none
 
 
 def _first_present(values: list[tuple[pa.Array, BoolArray]]) -> tuple[pa.Array, BoolArray]:
@@ -214,22 +227,29 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _lacking(uri: str, what: str, names: Sequence[str], schema: pa.Schema) -> MergeSourceUnusable:
+    if names[0] in schema.names:
+        return MergeSourceUnusable(f"merge source {uri} has several columns {names[0]} for {what}: rename them")
     near = nearest_name(names[0], schema.names)
     hint = f"; did you mean `{near}`?" if near else f"; it has {', '.join(schema.names[:20])}"
     return MergeSourceUnusable(f"merge source {uri} has no column {' or '.join(names)} for {what}{hint}")
 
 
-def _parse(line: bytes) -> dict[str, msgspec.Raw] | dict[str, bytes] | None:
+def _parse(line: bytes) -> JsonFields | None:
     try:
         return _decode_fields(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
-            return {name: field.raw for name, field in parse_leniently(line).items() if field.problem is None}
+            fields = parse_leniently(line).items()
         except LenientJsonError:
             return None
+    return {
+        name: _NAN if field.raw == b"null" and "non_finite" in field.warnings else field.raw
+        for name, field in fields
+        if field.problem is None
+    }
 
 
-def _json_field(fields: dict[str, msgspec.Raw] | dict[str, bytes], name: str) -> Json | None:
+def _json_field(fields: JsonFields, name: str) -> Json | None:
     if (raw := fields.get(name)) is not None:
         return raw
     top, dot, rest = name.partition(".")
@@ -242,7 +262,7 @@ def _json_field(fields: dict[str, msgspec.Raw] | dict[str, bytes], name: str) ->
 
 
 def _key_text(raw: Json | None) -> str | None:
-    if raw is None or bytes(raw) == b"null":
+    if raw is None or bytes(raw) in (b"null", _NAN):
         return None
     value = cast_text(bytes(raw)).value
     return value if isinstance(value, str) else None

@@ -18,11 +18,16 @@ def read_planned_rows(
 ) -> pa.Table:
     """Returns the live rows of a shard by position; `columns` must hold shard and position.
 
-    Raises IndexDamaged where the index cannot be read or does not hold as many rows as were planned; a store that is
-    down is no damage, and raises its own error.
+    Raises IndexDamaged where the index cannot be read, lacks a column or does not hold as many rows as were planned; a
+    store that is down is no damage, and raises its own error.
     """
     uri = generation.index_uri(shard.bucket)
     try:
+        known = open_parquet(stores, uri).schema_arrow
+        if lacking := [name for name in columns if name not in known.names]:
+            raise IndexDamaged(
+                f"the plan was made before {', '.join(lacking)} was declared; run pack, or the asset manifest, again"
+            )
         groups = [
             group.filter(pa.array(group["shard"].to_numpy() == shard.number))
             for group in read_matching(
@@ -35,7 +40,7 @@ def read_planned_rows(
             )
         ]
         if not groups:
-            groups = [open_parquet(stores, uri).schema_arrow.empty_table().select(columns)]
+            groups = [known.empty_table().select(columns)]
     except (NotFound, ObjectDamaged) as error:
         raise IndexDamaged(f"{error}; {_REMEDY}") from error
     rows = pa.concat_tables(groups)

@@ -31,6 +31,8 @@ _MACHINE_PAYLOAD = re.compile(
 )
 _PATH_WORDS = re.compile(r"path|file|uri|s3_key|object_key")
 _UNKNOWN_RANK = (99, 99)
+_MISFIT_WAYS = {"texts": "a text or as one list of texts", "boolean": "true and false", "number": "a number"}
+"""How a field that is called like a column has to be written, by what the column wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +358,7 @@ def _warn(
 
 
 def _warn_of_misfits(survey: ManifestSurvey, mapped: Sequence[MappedColumn]) -> Iterator[str]:
-    """Name fields that are called like a column of texts which nothing fills, and hold something else."""
+    """Name fields that are called like a column which nothing fills, and hold what does not become its values."""
     filled = {column.column for column in mapped}
     for guess in COLUMN_GUESSES:
         named = [
@@ -364,10 +366,13 @@ def _warn_of_misfits(survey: ManifestSurvey, mapped: Sequence[MappedColumn]) -> 
             for field in _mappable(survey)
             if field.depth == 1 and field.present > field.blank and rank_name(field, guess.names)
         ]
-        if guess.want != "texts" or guess.column in filled or not named:
+        if guess.want not in _MISFIT_WAYS or guess.column in filled or not named:
             continue
         field = min(named, key=lambda field: rank_name(field, guess.names) or _UNKNOWN_RANK)
+        if guess.want != "texts" and not field.kinds.get("text"):
+            continue
         inner = [other.name for other in _mappable(survey) if other.name.startswith(field.name + ".")]
-        way = f"map one of {', '.join(inner[:3])}" if inner else "write it as a text or as one list of texts"
+        way = f"map one of {', '.join(inner[:3])}" if inner else f"write it as {_MISFIT_WAYS[guess.want]}"
         kinds = _describe_kinds(field)
-        yield f"{field.name} is called like {guess.column} but is {kinds}: {way}, or it stays in meta_info"
+        example = f", such as {_shorten(field.examples[0])}"
+        yield f"{field.name} is called like {guess.column} but is {kinds}{example}: {way}, or it stays in meta_info"

@@ -244,7 +244,10 @@ def test_a_list_from_windows_says_what_to_rewrite(tmp_path: Path):
     manifest = write_windows_list(tmp_path)
     ended, dataset = _init(manifest, tmp_path)
     assert f"the path crawl\\0\\img 0.jpg has backslashes, its image is found without: {REWRITING}" in ended.stdout
-    assert "captions is called like full_description but is list: write it as a text or as one list" in ended.stdout
+    assert (
+        'captions is called like full_description but is list, such as [["Caption 0", "second"], ["third"]]: write'
+        in ended.stdout
+    )
     assert _sources(dataset) == {
         "image_key": ("Id",),
         "s3_image_path": ("FilePath",),
@@ -252,8 +255,8 @@ def test_a_list_from_windows_says_what_to_rewrite(tmp_path: Path):
         "height": ("Height",),
         "short_description": ("title",),
         "aesthetic_score": ("aesthetic_score",),
-        "has_watermark": ("watermark",),
     }
+    assert 'watermark is called like has_watermark but is text, such as "no": write it as true and' in ended.stdout
     assert dataset.mapping.base_uri == f"{tmp_path.as_uri()}/"
     rewrite_paths(manifest, "FilePath")
     ended, dataset = _init(manifest, tmp_path, "--force")
@@ -296,4 +299,7 @@ def test_an_object_of_captions_asks_for_one_of_them(tmp_path: Path):
     draw_image(tmp_path / "a.png", 30, 30, 1)
     manifest = write_lines(tmp_path / "list.jsonl", [{"path": "a.png", "text": {"en": "x", "de": None}}])
     ended, _ = _init(manifest, tmp_path)
-    assert "text is called like full_description but is object: map one of text.en, text.de" in ended.stdout
+    assert (
+        'text is called like full_description but is object, such as {"en": "x", "de": null}: map one of'
+        in ended.stdout
+    )

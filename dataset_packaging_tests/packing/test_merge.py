@@ -183,11 +183,14 @@ def test_a_key_with_two_values_is_no_guess(folder: Path) -> None:
         ({"source_prefix": "gone"}, r"no \.parquet file is found below"),
         ({"source": "s.parquet", "source_key": "imagekey"}, "has no column imagekey for the key; did you mean `image_"),
         ({"source": "s.parquet", "columns": {"style": "styl"}}, "has no column styl for style; did you mean `style`"),
+        ({"source": "twice.parquet"}, "has several columns style for style: rename them"),
         ({"source": "broken.parquet"}, r"merge source .*broken\.parquet cannot be read"),
     ],
 )
 def test_a_source_that_cannot_be_used_is_named(folder: Path, fields: dict[str, object], words: str) -> None:
     pq.write_table(pa.table({"image_key": keys(), "style": keys()}), folder / "s.parquet")
+    twice = pa.Table.from_arrays([pa.array(keys())] * 3, ["image_key", "style", "style"])
+    pq.write_table(twice, folder / "twice.parquet")
     (folder / "broken.parquet").write_bytes((folder / "s.parquet").read_bytes()[:-100])
     with pytest.raises(MergeSourceUnusable, match=words):
         write_sidecars(folder, **{"columns": ["style"]} | fields)
@@ -337,3 +340,12 @@ def test_colliding_hashes_cost_no_row(folder: Path, monkeypatch: pytest.MonkeyPa
     report = write_sidecars(folder, source="s.parquet", key="s3_image_path", source_key="p", columns=["style"])
     assert blocked(report) == []
     assert [row["style"] for row in read_sidecars(folder)] == [str(number) for number in range(ROWS)]
+
+
+def test_a_column_that_was_declared_after_the_plan_asks_for_a_new_plan(folder: Path) -> None:
+    """As where only the sidecars are materialised in the UI."""
+    declared = "sidecar: {schema_extensions: [{name: filter_x, type: 'struct<score: double>'}]}\n"
+    with open_pipeline(small_dataset(folder, declared)) as pipeline:
+        reasons = blocked(pipeline.write_sidecars(BUCKET_KEYS))
+    assert len(reasons) == 3
+    assert all("the plan was made before filter_x was declared; run pack" in reason for reason in reasons)

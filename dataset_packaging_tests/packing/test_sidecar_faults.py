@@ -1,5 +1,7 @@
 """Faults that sidecars have had elsewhere, from the manifest to what landed: invalid JSON, other rows, odd values."""
 
+import datetime
+import decimal
 import hashlib
 import json
 import os
@@ -141,6 +143,7 @@ def test_meta_info_keeps_what_no_column_takes(tmp_path: Path) -> None:
     assert "duplicate_json_key" in meta["_packaging"]["warnings"]
 
 
+NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 
 
@@ -186,7 +189,68 @@ def test_scores_that_are_no_numbers_are_counted_and_null(tmp_path: Path) -> None
     assert [row["aesthetic_score"] for row in read_sidecars(tmp_path)] == [None, None, None, 7.0]
     (counts,) = [bucket.merged["aesthetic_score"] for bucket in report.buckets.values() if bucket.merged]
     assert (counts.matched, counts.taken) == (4, 1)
-    assert counts.bad_values >= 1
+    assert counts.bad_values == 3
+
+
+def test_a_line_with_a_number_that_is_none_counts_as_bad_where_it_says_so(tmp_path: Path) -> None:
+    """`NaN` is a bad score and no key at all; a null, and a name that stands there twice, are neither."""
+    write_lines(tmp_path, [line(number) for number in range(4)])
+    lines = [
+        '{"image_key": "k0", "a": {"score": NaN}, "score": Infinity}',
+        '{"image_key": "k1", "score": 1, "score": null}',
+        '{"image_key": "k2", "a": {"score": 2}, "score": NaN}',
+        '{"image_key": "k3", "score": NaN, "style": "kept"}',
+        '{"image_key": NaN, "score": 4}',
+    ]
+    (tmp_path / "scores.jsonl").write_text("\n".join(lines))
+    merge = (
+        "sidecar: {merge: [{source: scores.jsonl, columns: {aesthetic_score: {from: [a.score, score]}, style: style}}]}"
+    )
+    report = pack(small_dataset(tmp_path, merge + "\n"))
+    landed = [(row["aesthetic_score"], row["style"]) for row in read_sidecars(tmp_path)]
+    assert landed == [(None, None), (None, None), (2.0, None), (None, "kept")]
+    (counts,) = [bucket.merged["aesthetic_score"] for bucket in report.buckets.values() if bucket.merged]
+    assert (counts.matched, counts.taken, counts.bad_values) == (4, 1, 2)
+    (source,) = report.merge_sources
+    assert (source.rows, source.bad_lines, source.null_keys, source.unknown_keys) == (5, 0, 1, 0)
+
+
+def _struct_of(**values: object) -> pa.Array:
+    return pa.array([values] * 4)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "landed"),
+    [
+        ("aesthetic_score", pa.array([decimal.Decimal("1.25")] * 4), 1.25),
+        ("aesthetic_score", pa.array([1e300] * 4), None),
+        ("aesthetic_score", pa.array([1.5] * 4, pa.float16()), 1.5),
+        ("style", pa.array(["a"] * 4, pa.string_view()), "a"),
+        ("style", pa.array(["a"] * 4).dictionary_encode(), "a"),
+        ("style", pa.array([NOON] * 4, pa.timestamp("us", "UTC")), "2026-01-02T12:00:00Z"),
+        ("style", pa.array([b"\xff"] * 4), None),
+        ("objects", pa.array([[{"b": 1, "a": None}]] * 4), '[{"b":1,"a":null}]'),
+        ("objects", _struct_of(b=float("nan"), a="x"), '{"b":null,"a":"x"}'),
+        ("full_description", pa.array([["a", None, ""]] * 4, pa.large_list(pa.large_string())), ["a", None, ""]),
+        ("dqm_d1_v6_1", _struct_of(error=None, raw_score=0.5, more=1), {"raw_score": 0.5, "error": None}),
+        ("dqm_d1_v6_1", _struct_of(error=None, raw_score=float("inf")), None),
+        ("has_mosaic", pa.array([1] * 4, pa.int8()), True),
+        ("has_mosaic", pa.array(["yes"] * 4), None),
+        ("keywords", pa.nulls(4), None),
+    ],
+)  # fmt: skip
+def test_values_of_a_source_of_any_type_land_or_are_counted(
+    tmp_path: Path, column: str, values: pa.Array, landed: object
+) -> None:
+    """What a column cannot hold is null and counted, never the text of something else; a null is not counted."""
+    write_lines(tmp_path, [line(number) for number in range(4)])
+    pq.write_table(pa.table({"image_key": [f"k{n}" for n in range(4)], "found": values}), tmp_path / "more.parquet")
+    merge = f"sidecar: {{merge: [{{source: more.parquet, columns: {{{column}: found}}}}]}}\n"
+    report = pack(small_dataset(tmp_path, merge))
+    assert [row[column] for row in read_sidecars(tmp_path)] == [landed] * 4
+    (counts,) = [bucket.merged[column] for bucket in report.buckets.values() if bucket.merged]
+    is_bad = landed is None and values.type != pa.null()
+    assert (counts.taken, counts.bad_values) == (0 if landed is None else 4, 4 if is_bad else 0)
 
 
 def _captions_shuffled(path: Path) -> None:
