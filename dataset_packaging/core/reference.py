@@ -2,6 +2,7 @@
 
 Types are compared as texts without what readers do not see: names of list children, nullability, and the large_, view,
 dictionary and run-end encodings of a type. The order of the columns does not count; that of a struct's fields does.
+`null`, which writers that infer types leave where no row has a value, is no type: a reference that has it fits any.
 """
 
 import difflib
@@ -92,7 +93,7 @@ def find_differences(reference: Columns, actual: Columns, own: Collection[str] =
     meant: dict[str, str] = {}
     for name, type_ in found.items():
         if name in expected:
-            if type_ != expected[name]:
+            if not _fits(type_, expected[name]):
                 differences.append(Difference("type", name, f"column {name} is {type_}, expected {expected[name]}"))
         elif name not in own:
             near = nearest_name(name, missing) or nearest_name(name, expected)
@@ -104,6 +105,37 @@ def find_differences(reference: Columns, actual: Columns, own: Collection[str] =
         hint = f"; `{meant[name]}` may be meant for it" if name in meant else ""
         differences.append(Difference("missing", name, f"column {name} ({expected[name]}) is missing{hint}"))
     return differences
+
+
+def _fits(type_: str, expected: str) -> bool:
+    """Return whether a comparable type is the expected one, `null` in this standing for any."""
+    if expected in (type_, "null"):
+        return True
+    parts, expected_parts = _parts(type_), _parts(expected)
+    return (
+        type_.partition("<")[0] == expected.partition("<")[0]
+        and bool(parts)
+        and [name for name, _ in parts] == [name for name, _ in expected_parts]
+        and all(_fits(mine, other) for (_, mine), (_, other) in zip(parts, expected_parts, strict=True))
+    )
+
+
+def _parts(type_: str) -> list[tuple[str, str]]:
+    """Return the names and types of a struct's fields, or the unnamed one of a list; of other types nothing."""
+    kind, opened, rest = type_.partition("<")
+    if not opened or not rest.endswith(">"):
+        return []
+    if kind == "list":
+        return [("", rest[:-1])]
+    pieces, depth, start = [], 0, 0
+    for at, character in enumerate(rest):
+        depth += character in "<[("
+        depth -= character in ">])"
+        if depth < 0 or (depth == 0 and rest.startswith(", ", at)):
+            pieces.append(rest[start:at])
+            start = at + 2
+    named = [piece.partition(": ") for piece in pieces] if kind == "struct" else []
+    return [(name, inner) for name, _, inner in named]
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
@@ -138,7 +170,8 @@ class FamilySchema:
 def settle_family(shards: Sequence[tuple[str, Columns]]) -> FamilySchema:
     """Return what most of the shards of a family have, and which do not; pure.
 
-    A column of Arrow's type `null` (as writers that infer types leave it where a shard has no value) has no vote.
+    A column of Arrow's type `null` (as writers that infer types leave it where a shard has no value) has no vote, nor
+    has one with such a part where another shard knows it.
 
     Args:
         shards: a name for each shard, for people, and its columns; at least one.
@@ -149,9 +182,13 @@ def settle_family(shards: Sequence[tuple[str, Columns]]) -> FamilySchema:
             votes.setdefault(column, Counter())[type_] += 1
     settled: dict[str, str] = {}
     for column, types in votes.items():
-        known = Counter({type_: count for type_, count in types.items() if type_ != "null"}) or types
+        known = {
+            type_: count
+            for type_, count in types.items()
+            if not any(other != type_ and _fits(other, type_) for other in types)
+        }
         if 2 * types.total() >= len(shards):
-            settled[column] = known.most_common(1)[0][0]
+            settled[column] = max(known, key=lambda type_: known[type_])
     disagreements = [
         f"{name}: {difference.detail}, as most of the {len(shards)} shards that were read have it"
         if difference.kind in ("type", "missing")
