@@ -3,16 +3,21 @@
 Shards of random bytes in place of images, in the layout of a packed dataset, below a local folder or an S3 prefix.
 Every way gets the same rows in the same order and returns the same bytes; between two of ours no row group is kept.
 
-Usage: python -m benchmarks.random_access PREFIX [--rows 4000] [--asked 200] [--endpoint URL]
+Usage: python -m benchmarks.random_access PREFIX|seaweedfs [--rows 4000] [--asked 200] [--endpoint URL]
+
+`seaweedfs` starts the S3 server of the tests for the time of the measurement.
 """
 
 import argparse
 import json
+import os
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +29,7 @@ from dataset_packaging.core.schema import IMAGE_COLUMN, KEY_COLUMN, MAIN_SCHEMA
 from dataset_packaging.io.parquet import open_hashing_sink, open_parquet, shard_writer
 from dataset_packaging.io.store import StorageConfig, Stores
 from dataset_packaging.reading import PackedDataset, RowReader
+from dataset_packaging_tests.servers.seaweedfs import SeaweedServer
 
 BUCKET = Bucket.parse("512_1024/10000")
 SHARD_ROWS = 1000
@@ -139,12 +145,28 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=200)
     parser.add_argument("--endpoint")
     args = parser.parse_args()
-    storage = StorageConfig(S3Config(endpoint=args.endpoint), None, (args.prefix,))
+    if args.prefix != "seaweedfs":
+        measure_below(args.prefix, args.endpoint, args.rows, args.asked)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        server = SeaweedServer(Path(folder) / "seaweedfs")
+        try:
+            server.start()
+            os.environ.update(server.endpoint.admin.environ())
+            server.endpoint.client().create_bucket(Bucket="rows")
+            measure_below("s3://rows/packed", server.endpoint.endpoint, args.rows, args.asked)
+        finally:
+            server.stop()
+
+
+def measure_below(below: str, endpoint: str | None, rows: int, asked: int) -> None:
+    """Measures in shards of each size of row groups, and removes them."""
+    storage = StorageConfig(S3Config(endpoint=endpoint), None, (below,))
     stores = Stores(storage)
     for size in ROW_GROUP_BYTES:
-        prefix = f"{args.prefix.rstrip('/')}/row_groups_{size >> 20}"
-        write_shards(stores, prefix, args.rows, size)
-        found = measure(ways(stores, storage, prefix), args.rows, args.asked)
+        prefix = f"{below.rstrip('/')}/row_groups_{size >> 20}"
+        write_shards(stores, prefix, rows, size)
+        found = measure(ways(stores, storage, prefix), rows, asked)
         floor = found["pyarrow read_row_group, footer known"].median_ms
         for name, latency in found.items():
             figures = {"ms": round(latency.median_ms, 2), "p95_ms": round(latency.p95_ms, 2)}
