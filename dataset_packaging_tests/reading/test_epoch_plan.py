@@ -185,6 +185,15 @@ def test_a_rank_reads_row_groups_of_its_own() -> None:
     assert sum(map(len, opened)) <= 64 // 8 + len(plan.runs)
 
 
+@pytest.mark.parametrize(("run_groups", "most"), [(1, 2.05), (4, 1.3)])
+@pytest.mark.parametrize("world_size", [1, 8])
+def test_row_groups_are_read_as_often_as_documented(run_groups: int, most: float, world_size: int) -> None:
+    buckets = [BucketBlocks(KEYS[0], np.array([400] * 200), np.array([400_000] * 200))]
+    plan = EpochPlan(buckets, ReadSettings(64, world_size=world_size, run_bytes=run_groups * 400_000), 0)
+    opened = [np.unique(plan.rows_of(run, rank).block).size for run in plan.runs for rank in range(world_size)]
+    assert sum(opened) <= most * 200
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
