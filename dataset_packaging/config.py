@@ -30,6 +30,7 @@ from pydantic import (
 from dataset_packaging.config_fields import (
     TEXTS_SCHEMA,
     ArrayBytes,
+    Cron,
     DirectMapping,
     FieldMapping,
     Folder,
@@ -41,7 +42,7 @@ from dataset_packaging.config_fields import (
     Uri,
     tuple_of_texts,
 )
-from dataset_packaging.config_messages import explain_validation
+from dataset_packaging.config_messages import explain_validation, show
 from dataset_packaging.config_sidecar import CropsConfig, MergeConfig, ResizedSet, SchemaExtension, SidecarConfig
 from dataset_packaging.config_yaml import read_yaml
 from dataset_packaging.core.dataset_rules import (
@@ -53,7 +54,7 @@ from dataset_packaging.core.dataset_rules import (
     require_mergeable,
     require_other_sources,
 )
-from dataset_packaging.errors import ConfigError
+from dataset_packaging.errors import ConfigError, NoPermission
 
 __all__ = [
     "WORKER_HEAP",
@@ -210,7 +211,7 @@ class AccessGrantsConfig(Model):
 class ScheduleConfig(Model):
     """When the whole dataset is materialised."""
 
-    cron: Annotated[StrictStr, Field(pattern=r"^\S+( \S+){4}$")]
+    cron: Cron
     """Five fields: minute, hour, day of month, month, day of week."""
     timezone: Text = "UTC"
     """Name in the IANA database."""
@@ -318,6 +319,8 @@ def load_dataset(path: str | Path, environ: Mapping[str, str] | None = None) -> 
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
+    except PermissionError as error:
+        raise NoPermission(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -335,7 +338,7 @@ def parse_dataset(text: str, source: str, folder: Path, environ: Mapping[str, st
     """
     document = read_yaml(text, source, os.environ if environ is None else environ)
     if not isinstance(document.value, dict):
-        raise ConfigError(f"{source}: expected fields such as name: and manifest:, got {document.value!r:.80}")
+        raise ConfigError(f"{source}: expected fields such as name: and manifest:, got {show(document.value)}")
     try:
         return DatasetConfig.model_validate(document.value, context={"folder": folder, "source": source})
     except ValidationError as error:

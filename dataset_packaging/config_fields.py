@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -37,7 +38,30 @@ def tuple_of_texts(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+_CRON_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ("L",)),
+    ("month", 1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")),
+    ("day of week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")),
+)
+_CRON_ITEM = re.compile(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/[1-9][0-9]*|#[1-5])?", re.ASCII)
+
+
+def _possible_cron(text: str) -> str:
+    for part, (field, low, high, names) in zip(text.split(" "), _CRON_FIELDS, strict=True):
+        for item in part.split(","):
+            match = _CRON_ITEM.fullmatch(item)
+            values = [value for value in match.groups() if value is not None] if match else [item]
+            if not all(
+                low <= int(value) <= high if value.isdigit() else match and value.upper() in names for value in values
+            ):
+                raise ValueError(f"{item!r} is no {field}: expected *, numbers from {low} to {high}, a-b, a,b or */n")
+    return text
+
+
 Text = Annotated[StrictStr, Field(min_length=1)]
+Cron = Annotated[StrictStr, Field(pattern=r"^\S+( \S+){4}$"), AfterValidator(_possible_cron)]
 Uri = Annotated[Text, AfterValidator(_absolute)]
 Prefix = Annotated[Uri, AfterValidator(_without_slash)]
 Folder = Annotated[Uri, AfterValidator(_with_slash)]

@@ -78,7 +78,7 @@ def _explain(problem: Mapping[str, Any], path: Path, root: type[BaseModel]) -> s
     if kind == "literal_error":
         near = _nearest(str(found), re.findall(r"'(.*?)'", str(context["expected"])))
         hint = f"; did you mean {near}?" if near else ""
-    return f"{expected}, got {_show(found)}{hint}"
+    return f"{expected}, got {show(found)}{hint}"
 
 
 def _broken_rule(problem: Mapping[str, Any]) -> FieldError | None:
@@ -100,7 +100,8 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return by_lower[near[0]] if near else None
 
 
-def _show(found: object) -> str:
+def show(found: object) -> str:
+    """Return a value as a user would name it; pure."""
     if found is None:
         return "nothing"
     if isinstance(found, bool):

@@ -23,6 +23,8 @@ Path = tuple[str | int, ...]
 """Where a value stands: names of fields and indexes of items, from the root."""
 
 _TAG = "tag:yaml.org,2002:"
+_MAX_VALUES = 100_000  # aliases of aliases make billions of a few lines
+_MAX_DEPTH = 50
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
 _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
@@ -80,9 +82,15 @@ class _Builder:
     def __init__(self, source: str, environ: Mapping[str, str]) -> None:
         self._source = source
         self._environ = environ
+        self._values_count = 0
         self.lines: dict[Path, int] = {}
 
     def build(self, node: yaml.Node, path: Path, around: tuple[yaml.Node, ...]) -> object:
+        self._values_count += 1
+        if self._values_count > _MAX_VALUES:
+            raise self._error(node, path[:1], f"holds more than {_MAX_VALUES:,} values, each alias with all of its own")
+        if len(around) > _MAX_DEPTH:
+            raise self._error(node, path[:1], f"is nested more than {_MAX_DEPTH} deep")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if any(node is outer for outer in around):
             raise self._error(node, path, "refers to itself")

@@ -22,6 +22,12 @@ class ConfigError(PackagingError):
     exit_code = 2
 
 
+class NoPermission(ConfigError):
+    """A file or folder that the user named may not be read or written by this process; nothing was written yet."""
+
+    exit_code = 3
+
+
 class ManifestError(PackagingError):
     """The manifest is missing, empty, cut off or unreadable as a whole; one bad line is a reject instead."""
 
@@ -70,6 +76,12 @@ class NotHandedOff(PackagingError):
 
 class ReferenceUnusable(PackagingError):
     """The sidecar family or schema file that a dataset must match cannot be read; nothing was compared."""
+
+
+class NoReference(ReferenceUnusable):
+    """Where the reference of a dataset should stand there is nothing, or something else."""
+
+    exit_code = 2
 
 
 class StoreError(PackagingError):

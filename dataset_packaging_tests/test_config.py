@@ -138,6 +138,11 @@ def test_the_file_name_is_no_part_of_the_dataset() -> None:
             "21: schedule.timezone: there is no time zone 'Mars/City': expected a name such as Europe/Vienna",
         ),
         (
+            "0 2 * * *",
+            "99 2 * * *",
+            "21: schedule.cron: '99' is no minute: expected *, numbers from 0 to 59, a-b, a,b or */n",
+        ),
+        (
             "filter_clarity",
             "clarity",
             "19: sidecar.schema_extensions[0]: 'clarity' is no name of an extension column: expected filter_ and ",
@@ -284,7 +289,13 @@ def test_a_missing_variable_is_an_error() -> None:
         "? [a]\n: 1",
         "a: \x07",
         "a\tb: {",
+        "name: a\n\tmanifest: b",
+        "tags: " + "{a: " * 900 + "1" + "}" * 900,
+        "tags: " + "[" * 5000 + "]" * 5000,
+        "name: a\n---\nname: b",
+        "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20)),
     ],
+    ids=lambda text: text[:20],
 )
 def test_what_is_no_dataset_is_one_line(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^pexels\.yaml(:\d+)?: ") as caught:

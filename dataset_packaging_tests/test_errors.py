@@ -27,7 +27,7 @@ def test_exit_codes_tell_configuration_from_infrastructure() -> None:
         "StoreError": 3, "TransientStoreError": 3, "PermanentStoreError": 3, "NotFound": 3, "AccessDenied": 3,
         "Archived": 3, "UnsupportedKey": 3, "PreconditionFailed": 3, "NoGrant": 3, "ObjectTooLarge": 3,
         "DecoderStuck": 3, "IndexDamaged": 3, "ObjectDamaged": 3, "ReferenceUnusable": 3, "MergeSourceUnusable": 2,
-        "MergeConflict": 1, "NotHandedOff": 1,
+        "MergeConflict": 1, "NotHandedOff": 1, "NoPermission": 3, "NoReference": 2,
     }  # fmt: skip
 
 

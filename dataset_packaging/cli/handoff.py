@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dataset_packaging.cli.execution import read_execution_options
+from dataset_packaging.cli.execution import read_execution_options, read_pipeline
 from dataset_packaging.cli.outcome import JsonValue, Outcome
 from dataset_packaging.cli.progress import open_progress
 from dataset_packaging.cli.streams import only_own_output
@@ -16,6 +16,7 @@ from dataset_packaging.packing.reports import HandoffReport
 def run(args: argparse.Namespace) -> Outcome:
     """Hand a dataset off where every check holds; an earlier handoff is removed where one does not."""
     dataset = load_dataset(args.dataset)
+    read_pipeline(dataset).require_packed()  # before there is a Dagster instance
     from dataset_packaging.orchestration.instance import open_instance
     from dataset_packaging.orchestration.local_runs import run_handoff
     from dataset_packaging.orchestration.resources import RayCluster

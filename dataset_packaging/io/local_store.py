@@ -67,6 +67,23 @@ def _writable_path(uri: str) -> str:
     return path
 
 
+def require_writable_folder(uri: str) -> None:
+    """Make sure that a folder can be written to, or made; looks only.
+
+    Raises:
+        AccessDenied: this user may not.
+        UnsupportedKey: a file stands in its place or above it.
+    """
+    path = path_of(uri)
+    with _store_errors(uri):
+        while not os.path.lexists(path):
+            path = path.rpartition("/")[0] or "/"
+    if not Path(path).is_dir():
+        raise UnsupportedKey(uri, f"{path} is no folder: choose another place, or move it away")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise AccessDenied(uri, f"Permission denied; check the permissions of {path} for uid {os.geteuid()}")
+
+
 def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -8,7 +8,7 @@ import dagster as dg
 import yaml
 from dagster._core.instance.ref import InstanceRef
 
-from dataset_packaging.errors import ConfigError
+from dataset_packaging.errors import ConfigError, NoPermission
 from dataset_packaging.orchestration.event_log import OpenSqliteEventLogStorage
 
 INSTANCE_SETTINGS = """\
@@ -33,7 +33,7 @@ def prepare_instance(home: Path) -> Path:
         The absolute folder, for DAGSTER_HOME.
 
     Raises:
-        ConfigError: the folder cannot be made or written.
+        ConfigError: the folder cannot be made or written; NoPermission where this user may not.
     """
     home = home.absolute()
     settings = home / "dagster.yaml"
@@ -44,6 +44,8 @@ def prepare_instance(home: Path) -> Path:
     except FileExistsError:
         if not home.is_dir():
             raise ConfigError(f"DAGSTER_HOME: {home} is not a folder") from None
+    except PermissionError as error:
+        raise NoPermission(f"DAGSTER_HOME: {home} cannot be used: {error.strerror}") from error
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home} cannot be used: {error.strerror}") from error
     return home

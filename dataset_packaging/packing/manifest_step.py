@@ -22,7 +22,7 @@ from dataset_packaging.packing.generation import (
 )
 from dataset_packaging.packing.generation_builder import GenerationBuilder, GenerationRequest
 from dataset_packaging.packing.index_schema import RELOCATIONS_SCHEMA
-from dataset_packaging.packing.ownership import claim_folders, require_own_folders
+from dataset_packaging.packing.ownership import claim_folders, require_own_folders, require_writable_folders
 from dataset_packaging.packing.recovery import Standing, read_standing
 from dataset_packaging.packing.reports import BucketPlan, ManifestReport, RunOptions, StageClock
 from dataset_packaging.packing.run import Run
@@ -40,6 +40,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     sources = expand_sources(run.stores, run.dataset.manifest)
     require_a_row(run.stores, sources)
     require_own_folders(run)
+    require_writable_folders(run)
     with run.lease():
         require_own_folders(run)  # once more: now nobody else can claim them
         standing = read_standing(run)

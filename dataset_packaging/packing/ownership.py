@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from dataset_packaging.core.invariants import Finding
-from dataset_packaging.errors import IndexDamaged, NotFound, PlanConflict
+from dataset_packaging.errors import ConfigError, IndexDamaged, NotFound, PlanConflict, UnsupportedKey
+from dataset_packaging.io.local_store import SCHEME as LOCAL_SCHEME
+from dataset_packaging.io.local_store import require_writable_folder
 from dataset_packaging.packing.generation import generation_numbers, owner_of, read_summary
 from dataset_packaging.packing.run import Run
 
@@ -31,6 +33,19 @@ def require_own_folders(run: Run) -> None:
                 f"{run.dataset.work_prefix} belongs to dataset {owner.get('name')!r} with {name} "
                 f"{owner.get(name)!r}, not {value!r}: choose another work_prefix"
             )
+
+
+def require_writable_folders(run: Run) -> None:
+    """Makes sure that local prefixes can be written to; of S3 only a write tells. Reads only.
+
+    Raises ConfigError where a file stands in the way of a prefix, AccessDenied where this user may not write there.
+    """
+    for field, uri in run.dataset.prefixes.items():
+        if uri.startswith(LOCAL_SCHEME):
+            try:
+                require_writable_folder(uri)
+            except UnsupportedKey as error:
+                raise ConfigError(f"{field}: {error}") from error
 
 
 def claim_folders(run: Run) -> None:

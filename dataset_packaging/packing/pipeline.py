@@ -37,7 +37,7 @@ from dataset_packaging.packing.manifest_step import (
     read_retries,
     require_decoders,
 )
-from dataset_packaging.packing.ownership import find_ownership_faults, require_own_folders
+from dataset_packaging.packing.ownership import find_ownership_faults, require_own_folders, require_writable_folders
 from dataset_packaging.packing.preview import PlanPreview, preview_plan
 from dataset_packaging.packing.previews import draw_contact_sheets, read_sidecar_previews
 from dataset_packaging.packing.prices import Prices
@@ -217,15 +217,17 @@ class Pipeline:
         return export_simpletuner(self._run, folder)
 
     def require_startable(self, options: RunOptions = RunOptions()) -> None:  # noqa: B008
-        """Makes sure that a run can begin: formats, manifest, folders, settings. Reads only; starts no executor.
+        """Makes sure that a run can begin: formats, manifest, folders, reference, settings. Reads only, here.
 
-        Raises ConfigError, ManifestError, PlanConflict or StoreError, as the manifest step would.
+        Raises ConfigError, ManifestError, PlanConflict, ReferenceUnusable or StoreError, as the steps would.
         """
         run = self._run
         require_decoders(run)
         sources = expand_sources(run.stores, run.dataset.manifest)
         require_a_row(run.stores, sources)
         require_own_folders(run)
+        require_writable_folders(run)
+        run.reference()
         plan_generation(run, read_standing(run), sources, options)
 
     def require_packed(self) -> None:

@@ -102,12 +102,14 @@ class PlanPreview:
 def preview_plan(run: Run, options: RunOptions, prices: Prices) -> PlanPreview:
     """Returns what `pack` would do with these options.
 
-    Raises what `pack` would raise before it writes: ConfigError, ManifestError, PlanConflict, StoreError.
+    Raises what `pack` would raise before it writes: ConfigError, ManifestError, PlanConflict, ReferenceUnusable,
+    StoreError.
     """
     require_decoders(run)
     sources = expand_sources(run.stores, run.dataset.manifest)
     require_a_row(run.stores, sources)
     require_own_folders(run)
+    run.reference()
     standing = read_standing(run)
     request = plan_generation(run, standing, sources, options)
     if request is None:

@@ -18,7 +18,7 @@ from dataset_packaging.core.reference import (
     settle_family,
 )
 from dataset_packaging.core.schema import EXTENSION_PREFIX, sidecar_schema
-from dataset_packaging.errors import ObjectDamaged, ReferenceUnusable, StoreError
+from dataset_packaging.errors import NoReference, NotFound, ObjectDamaged, ReferenceUnusable, StoreError
 from dataset_packaging.io.parquet import open_parquet
 from dataset_packaging.io.store import Stores
 
@@ -62,7 +62,8 @@ def read_reference(stores: Stores, uri: str) -> Reference:
     """Read a reference: a `.json` schema file, a `.parquet` file, or the folder of a family.
 
     Raises:
-        ReferenceUnusable: it cannot be reached or is none; the message says how to go on with a schema file.
+        ReferenceUnusable: it cannot be reached; the message says how to go on with a schema file.
+        NoReference: it is not there, or is none.
     """
     try:
         if uri.endswith(".json"):
@@ -70,10 +71,12 @@ def read_reference(stores: Stores, uri: str) -> Reference:
         if uri.endswith(".parquet"):
             return Reference(uri, _read_columns(stores, uri), 1, 1, ())
         return _read_family(stores, uri.rstrip("/") + "/")
+    except NotFound as error:
+        raise NoReference(f"the reference {uri} cannot be read: {error}; {_way_out(uri)}") from error
     except StoreError as error:
         raise ReferenceUnusable(f"the reference {uri} cannot be read: {error}; {_way_out(uri)}") from error
     except (ValueError, pa.ArrowException, OSError) as error:
-        raise ReferenceUnusable(f"the reference {uri} cannot be used: {_first_line(error)}; {_way_out(uri)}") from error
+        raise NoReference(f"the reference {uri} cannot be used: {_first_line(error)}; {_way_out(uri)}") from error
 
 
 def _read_family(stores: Stores, prefix: str) -> Reference:

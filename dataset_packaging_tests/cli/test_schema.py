@@ -68,10 +68,8 @@ def test_a_family_that_disagrees_with_itself_is_a_finding(tmp_path: Path):
     assert exported.json["disagreements"]
 
 
-@pytest.mark.parametrize(
-    ("source", "exit_code"), [("absent", 3), ("absent.json", 3), ("absent.parquet", 3), ("absent.yaml", 2)]
-)
-def test_a_source_that_cannot_be_read_is_one_line(source: str, exit_code: int, tmp_path: Path):
+@pytest.mark.parametrize("source", ["absent", "absent.json", "absent.parquet", "absent.yaml"])
+def test_a_source_that_is_not_there_is_one_line(source: str, tmp_path: Path):
     ended = run_command("schema", "export", source, cwd=tmp_path)
-    assert ended.exit_code == exit_code
+    assert ended.exit_code == 2
     assert source in ended.error_line

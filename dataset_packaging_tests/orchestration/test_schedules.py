@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 from dagster._core.definitions.observe import observe
-from dagster._utils.schedules import cron_string_iterator
+from dagster._utils.schedules import cron_string_iterator, is_valid_cron_schedule
 
+from dataset_packaging.config import ScheduleConfig
 from dataset_packaging.orchestration.keys import BUCKET_KEYS, range_tags
 from dataset_packaging.orchestration.resources import S3Access
 from dataset_packaging_tests.orchestration.small_dataset import SQUARE, SmallDataset
@@ -179,3 +180,31 @@ def test_observing_the_source_tells_its_state(scheduled: SmallDataset, instance:
         versions.append(event.asset_observation_data.asset_observation.tags["dagster/data_version"])
         scheduled.add(SQUARE, 1)
     assert versions[0] != versions[1]
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 2 * * *",
+        "*/15 0-23/2 1,15 JAN-MAR mon,fri",
+        "0 22-2 L * FRI-MON",
+        "0 0 ? * 1#2",
+        "5/10 * * * 7",
+        "99 2 * * *",
+        "0 24 * * *",
+        "0 0 0 * *",
+        "0 0 * 13 *",
+        "0 0 * * 8",
+        "-1 * * * *",
+        "1- * * * *",
+        "*/0 * * * *",
+        "0-5-7 * * * *",
+        "a b c d e",
+    ],
+)
+def test_a_dataset_has_the_schedules_that_dagster_runs(cron: str):
+    try:
+        accepted = bool(ScheduleConfig(cron=cron))
+    except ValueError:
+        accepted = False
+    assert accepted == is_valid_cron_schedule(cron)
