@@ -52,6 +52,7 @@ from dataset_packaging.core.dataset_rules import (
     require_foreign,
     require_mappable,
     require_mergeable,
+    require_not_computed,
     require_other_sources,
 )
 from dataset_packaging.errors import ConfigError, NoPermission
@@ -296,9 +297,13 @@ class DatasetConfig(Model):
         casts = {column: field.cast for column, field in self.mapping.direct.items()}
         extensions = self.sidecar.extension_columns()
         require_mappable(self.mapping.constants, casts, extensions)
+        computed = self.sidecar.crops.computed_columns if self.sidecar.crops else ()
+        require_not_computed(("mapping", "constants"), self.mapping.constants, computed)
+        require_not_computed(("mapping", "direct"), self.mapping.direct, computed)
         outputs = [uri for name, uri in self.prefixes.items() if name != "work_prefix"]
         for number, merge in enumerate(self.sidecar.merge):
             require_mergeable(number, {name: column.cast for name, column in merge.columns.items()}, extensions)
+            require_not_computed(("sidecar", "merge", number, "columns"), merge.columns, computed)
             require_other_sources(("sidecar", "merge", number), merge.locations, outputs)
         for number, resized in enumerate(self.sidecar.crops.resized if self.sidecar.crops else ()):
             require_other_sources(("sidecar", "crops", "resized", number), (resized.prefix,), outputs)

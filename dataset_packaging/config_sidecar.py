@@ -15,7 +15,7 @@ from dataset_packaging.config_fields import (
     Uri,
     tuple_of_texts,
 )
-from dataset_packaging.core.crops import DEFAULT_BOX_FIELDS
+from dataset_packaging.core.crops import DEFAULT_BOX_FIELDS, META_COLUMN, crop_column
 from dataset_packaging.core.schema import ExtensionColumn, parse_extension
 
 
@@ -123,6 +123,11 @@ class CropsConfig(Model):
     """Names under which boxes [y0, x0, y1, x1] from 0 to 1000 stand in structured_description."""
     resized: tuple[ResizedSet, ...] = ()
     """Where the geometry of a size is read from; the others are computed."""
+
+    @property
+    def computed_columns(self) -> tuple[str, ...]:
+        """The columns that are computed for these sizes."""
+        return META_COLUMN, *map(crop_column, self.sizes)
 
     @model_validator(mode="after")
     def _each_size_once(self) -> Self:

@@ -31,6 +31,26 @@ def test_null_is_a_word_here():
     assert merge("{source: s, columns: [style], unmatched: null}").sidecar.merge[0].unmatched == "null"
 
 
+@pytest.mark.parametrize("column", ["structured_description_crop_512", "bbox_resize_meta"])
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        ("sidecar: {{crops: {{sizes: [512]}}, merge: [{{source: s, columns: [{0}]}}]}}", "sidecar.merge[0].columns"),
+        ("sidecar: {{crops: {{sizes: [512]}}}}\nmapping: {{direct: {{{0}: x}}}}", "mapping.direct"),
+        ("sidecar: {{crops: {{sizes: [512]}}}}\nmapping: {{constants: {{{0}: '{{}}'}}}}", "mapping.constants"),
+    ],
+)
+def test_what_the_crops_compute_comes_from_nowhere_else(block: str, place: str, column: str):
+    """It was overwritten, while the footer named the source of the merge."""
+    head = HEAD.removesuffix("sidecar:\n")
+    text = block.format(column)
+    with pytest.raises(ConfigError, match=re.escape(f"{place}.{column}: sidecar.crops computes this column")):
+        parse_dataset(head + text, "a.yaml", Path("/data"), {})
+    other = text.replace("sizes: [512]", "sizes: [1024]")
+    if column.endswith("512"):
+        assert parse_dataset(head + other, "a.yaml", Path("/data"), {}).sidecar.crops
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

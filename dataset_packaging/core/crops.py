@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 CROPS_VERSION = 1
 """Raised when geometry, boxes or the texts that are made of them change."""
 
+CAPTION_COLUMN = "structured_description"
+META_COLUMN = "bbox_resize_meta"
 CROP_SIZES = (512, 1024)
 SIDE_STEP_PX = 32
 """Sides are multiples of this, as the latents of diffusion models want it."""
@@ -63,6 +65,11 @@ class CropGeometry:
         if self.source_width_px >= self.source_height_px:
             return self.resized_width_px / self.source_width_px
         return self.resized_height_px / self.source_height_px
+
+
+def crop_column(size: int) -> str:
+    """Return the column that holds captions after the crop of a size; pure."""
+    return f"{CAPTION_COLUMN}_crop_{size}"
 
 
 def plan_crop(width_px: int, height_px: int, size: int) -> CropGeometry:

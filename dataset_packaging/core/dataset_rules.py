@@ -6,7 +6,7 @@ Plain values in, so that `config` can call it: core knows no YAML and no model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -130,6 +130,17 @@ def require_mergeable(number: int, casts: Mapping[str, str | None], extensions: 
         if cast is not None and cast not in allowed:
             fitting = f"{column} is {type_name(columns[column])}: expected {' or '.join(allowed)}"
             raise FieldError((*path, "cast"), f"{fitting}, got {cast!r}")
+
+
+def require_not_computed(path: tuple[str | int, ...], columns: Iterable[str], computed: Collection[str]) -> None:
+    """Raise where a column is to be filled that the crop fields would overwrite; pure.
+
+    Raises:
+        FieldError: names the field.
+    """
+    for column in columns:
+        if column in computed:
+            raise FieldError((*path, column), "sidecar.crops computes this column: remove one of them")
 
 
 def require_other_sources(path: tuple[str | int, ...], uris: Sequence[str], prefixes: Sequence[str]) -> None:

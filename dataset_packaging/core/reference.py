@@ -192,7 +192,7 @@ def settle_family(shards: Sequence[tuple[str, Columns]]) -> FamilySchema:
     disagreements = [
         f"{name}: {difference.detail}, as most of the {len(shards)} shards that were read have it"
         if difference.kind in ("type", "missing")
-        else f"{name}: {difference.detail} in most of the {len(shards)} shards that were read"
+        else f"{name}: {difference.detail} (most of the {len(shards)} shards that were read do not have it)"
         for name, columns in shards
         for difference in find_differences(tuple(settled.items()), columns)
     ]

@@ -7,10 +7,13 @@ import pyarrow as pa
 from dataset_packaging.config import CropsConfig, DatasetConfig, ResizedSet
 from dataset_packaging.core.bucketing import Bucket
 from dataset_packaging.core.crops import (
+    CAPTION_COLUMN,
+    META_COLUMN,
     CropCounts,
     CropGeometry,
     CroppedCaption,
     crop_caption,
+    crop_column,
     describe_crops,
     plan_crop,
 )
@@ -19,9 +22,6 @@ from dataset_packaging.core.schema import HEIGHT_COLUMN, KEY_COLUMN, WIDTH_COLUM
 from dataset_packaging.errors import MergeConflict, MergeSourceUnusable, NotFound, ObjectDamaged
 from dataset_packaging.io.parquet import damage_told, open_parquet
 from dataset_packaging.io.store import Stores
-
-CAPTION_COLUMN = "structured_description"
-META_COLUMN = "bbox_resize_meta"
 
 
 def add_crop_fields(
@@ -59,11 +59,6 @@ def add_crop_fields(
         place = table.schema.get_field_index(column)
         table = table.set_column(place, table.schema.field(column), pa.array(values, pa.string()))
     return table, tuple(counts.values())
-
-
-def crop_column(size: int) -> str:
-    """Return the column that holds captions after the crop of a size; pure."""
-    return f"{CAPTION_COLUMN}_crop_{size}"
 
 
 def _crop_row(

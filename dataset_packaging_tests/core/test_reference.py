@@ -163,7 +163,7 @@ def test_a_family_whose_shards_disagree_is_reported_and_the_majority_counts() ->
     assert family.columns == good
     assert family.disagreements == (
         "3: column b is string, expected double, as most of the 3 shards that were read have it",
-        "3: column c is unknown in most of the 3 shards that were read",
+        "3: column c is unknown (most of the 3 shards that were read do not have it)",
     )
 
 
