@@ -200,7 +200,8 @@ def test_a_broken_file_says_why() -> None:
 
 def test_odd_files_give_an_image_or_a_reason_and_the_same_each_time() -> None:
     fates = {"image": 0, "reason": 0}
-    for name, data in odd_images():
+    generated = [(name, data) for name, data in odd_images() if not name.startswith("photo")]
+    for name, data in generated:
         verdict = verify_image(data, POLICY)
         asked = wish(verdict.width_px, verdict.height_px) if verdict.reason is None else wish()
         result = resize_image(data, asked)

@@ -1,12 +1,13 @@
-"""Several hundred odd files, made anew by each call and always the same, and a manifest that lists them."""
+"""1,700 odd files, always the same, and a manifest that lists them."""
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
 
-from dataset_packaging_tests.odd_images import damaged, encodings
+from dataset_packaging_tests.odd_images import damaged, encodings, photographs
 from dataset_packaging_tests.odd_images.encodings import Named, encoded, picture
 
 _ODD_NAMES = (
@@ -26,8 +27,18 @@ _ODD_NAMES = (
 )
 
 
-def odd_images() -> Iterator[Named]:
-    """Yields (relative path, bytes); the order and the bytes are the same each time. Pure."""
+WHOLE = ("jpeg", "png", "other", "rotated", "size", "name", "photo")
+"""The groups whose every file decodes."""
+
+
+@cache
+def odd_images() -> tuple[Named, ...]:
+    """Returns (relative path, bytes) of each file, made once in a process."""
+    return tuple(make_odd_images())
+
+
+def make_odd_images() -> Iterator[Named]:
+    """Yields them made anew; the order and the bytes are the same each time."""
     groups = {
         "jpeg": encodings.jpegs(),
         "png": encodings.pngs(),
@@ -40,6 +51,8 @@ def odd_images() -> Iterator[Named]:
         "jpeg_fault": damaged.jpeg_faults(),
         "lie": damaged.header_lies(),
         "no_image": damaged.no_images(),
+        "photo": photographs.whole(),
+        "photo_damaged": photographs.damaged(),
     }
     for group, files in groups.items():
         for name, data in files:

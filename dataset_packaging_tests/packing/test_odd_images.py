@@ -1,4 +1,4 @@
-"""Several hundred odd files through the whole pipeline on Ray, every fate judged by the independent checker."""
+"""1,700 odd files, most of them real photographs, through the whole pipeline on Ray; the checker judges each fate."""
 
 import os
 from pathlib import Path
