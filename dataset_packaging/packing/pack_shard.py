@@ -6,7 +6,6 @@ a repeat, a retry or a second worker changes nothing. Memory: look-ahead, one ro
 
 import contextlib
 import resource
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
@@ -90,7 +89,7 @@ class PackOutcome:
         denial: what the store said to the first of them.
         problem: why it is not published, else empty.
         all_denied: not published because every fetch was denied.
-        seconds: of the task.
+        seconds: of the worker; shards that it packed side by side share them.
         counts: what the worker did to its stores during the task.
     """
 
@@ -122,7 +121,6 @@ def pack_shard(task: PackTask) -> PackOutcome:
     process must be given up), MemoryError where a decoder finds no memory, AccessDenied where the store denies most of
     what the run asks first.
     """
-    started = time.monotonic()
     _limit_memory(task.memory_bytes)
     stores = shared_stores(StorageConfig.of(task.dataset))
     meter = shared_meter(stores.config)
@@ -151,13 +149,13 @@ def pack_shard(task: PackTask) -> PackOutcome:
             receipt.row_groups,
         )
     finally:
-        counts = meter.end()
+        counts, seconds = meter.end()
     return replace(
         outcome,
         fetches=tally.fetches,
         denied=tally.denied,
         denial=str(tally.first_denial or ""),
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         counts=counts,
     )
 

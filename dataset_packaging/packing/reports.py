@@ -183,7 +183,7 @@ class BucketShards:
         moved: rows that wait for the next generation.
         pending: rows of shards that are not durable.
         row_groups: in all shards.
-        seconds: of the tasks of this run.
+        seconds: of the workers in this run.
         problems: why shards are not durable.
         content: digest of the bytes of all shards, and of all else that their sidecars are made from.
     """
