@@ -12,6 +12,7 @@ from PIL import Image
 
 from dataset_packaging.orchestration.bucket_events import read_latest
 from dataset_packaging.orchestration.keys import BUCKET_KEYS, WHOLE_DATASET_TAGS
+from dataset_packaging.packing.pipeline import Pipeline
 from dataset_packaging_tests.orchestration.small_dataset import (
     FIRST,
     LAST,
@@ -115,6 +116,21 @@ def test_sidecars_alone_refuse_buckets_whose_shards_failed_a_check(small: SmallD
     assert not result.success
     assert materialized(result, small.keys.sidecars) == [key for key in RANGE if key != SQUARE]
     assert "its shards failed contiguous_shards" in failure_text(result)
+
+
+def test_a_check_that_breaks_is_a_failure(
+    small: SmallDataset, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+):
+    """DAG-03: no sidecar is written from shards that nobody could look at."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("the check itself is broken")
+
+    monkeypatch.setattr(Pipeline, "check_shards", broken)
+    result = small.run(instance)
+    assert not result.success
+    assert "the check itself is broken" in failure_text(result)
+    assert materialized(result, small.keys.sidecars) == []
 
 
 def test_a_shard_that_cannot_be_packed_leaves_its_bucket_unmaterialised(

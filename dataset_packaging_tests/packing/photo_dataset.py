@@ -83,7 +83,7 @@ output_prefix: {output}/main
 sidecar_prefix: {output}/side
 work_prefix: {output}/work
 mapping:
-  direct: {{image_key: id, full_description: {{from: caption, cast: list_string}}}}
+  direct: {{image_key: id, full_description: {{from: caption, cast: list_string}}{direct_more}}}
   base_uri: {images}/
 images: {{integrity: {integrity}, max_rejected_fraction: 1.0, decode_timeout_s: {decode_timeout_s}{images_more}}}
 packing: {{shard_size: {shard_size}, row_group_bytes: {row_group_bytes}}}
@@ -156,6 +156,7 @@ class PhotoDataset:
             "shard_size": 8,
             "row_group_bytes": 8192,
             "decode_timeout_s": 30.0,
+            "direct_more": "",
             "images_more": "",
             "more": "",
             **self.settings,

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from botocore.exceptions import ClientError
+
 from dataset_packaging.errors import DecoderStuck, NotFound
 
 
@@ -22,6 +24,10 @@ def double(number: int) -> int:
 
 def raise_foreign(number: int) -> int:
     raise TwoArgumentError("E42", f"task {number}")
+
+
+def raise_denied(number: int) -> int:
+    raise ClientError({"Error": {"Code": "AccessDenied", "Message": f"task {number}"}}, "GetObject")
 
 
 def raise_own(number: int) -> int:

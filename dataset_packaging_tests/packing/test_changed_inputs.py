@@ -175,6 +175,35 @@ def test_another_integrity_rewrites_shards_in_place_from_the_old_images(dataset:
     assert all(kept == added == 0 for kept, _, added in done.values())
 
 
+def test_another_mapping_rewrites_shards_in_place_from_the_old_images(dataset: PhotoDataset) -> None:
+    """Only those whose columns differ: a row without the field changes nothing."""
+    dataset.row("k2").extra["tone"] = "warm"
+    pack(dataset)
+    (shard,) = [name for name in dataset.shards() if "k2" in _keys(dataset, name)]
+    column = pq.read_table(dataset.packed / "main" / shard, columns=["style"])["style"]
+    assert set(column.to_pylist()) == {None}
+    dataset.settings["direct_more"] = ", style: tone"
+    said = preview(dataset)
+    (dataset.root / "images").rename(dataset.root / "gone")
+    packed = pack(dataset)
+    (dataset.root / "gone").rename(dataset.root / "images")
+    assert sum(packed.written.values()) == sum(bucket.rewritten for bucket in said.buckets.values()) == 1
+    column = pq.read_table(dataset.packed / "main" / shard, columns=["style"])["style"]
+    assert set(column.to_pylist()) == {None, "warm"}
+    assert check(dataset.yaml) == []
+
+
+def test_another_schema_of_the_sidecars_writes_them_alone(dataset: PhotoDataset) -> None:
+    shards = _main(dataset)
+    for more in ('sidecar: {schema_extensions: [{name: filter_clear, type: "struct<score: double>"}]}', ""):
+        dataset.settings["more"] = more
+        assert said_and_done(dataset) == ({}, [])
+        assert _main(dataset) == shards
+        for name in dataset.shards():
+            names = pq.read_schema(dataset.packed / "side" / name).names
+            assert ("filter_clear" in names) == bool(more)
+
+
 def test_an_image_that_only_the_stricter_check_refuses_comes_and_goes_with_the_setting(tmp_path: Path) -> None:
     """IMG-08: the middle of its pixel data is damaged in a way that Pillow passes over."""
     dataset = PhotoDataset(tmp_path / "one")

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataset_packaging.core.invariants import Finding
@@ -59,6 +61,11 @@ def cut_by_one_byte(path: Path) -> None:
         file.truncate(path.stat().st_size - 1)
 
 
+def cut_in_half(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
 def flip_a_byte(path: Path) -> None:
     """In the first data page; same length."""
     with path.open("r+b") as file:
@@ -74,6 +81,10 @@ def empty(path: Path) -> None:
 
 def replace_by_another_shard(path: Path) -> None:
     shutil.copyfile(path.with_name("shard-000000.parquet"), path)
+
+
+def replace_by_another_table(path: Path) -> None:
+    pq.write_table(pa.table({"image": [b"of another dataset"]}), path)
 
 
 def write_junk(path: Path) -> None:
@@ -93,7 +104,7 @@ def verified(dataset: PhotoDataset, *, deep: bool = False) -> list[Finding]:
         return list(pipeline.verify(deep=deep).findings)
 
 
-@pytest.mark.parametrize("damage", ALL, **names)
+@pytest.mark.parametrize("damage", [*ALL, cut_in_half, replace_by_another_table, write_junk], **names)
 def test_a_damaged_shard(dataset: PhotoDataset, damage: Damage) -> None:
     """PQ-06: a shard is never trusted by its name or by its footer."""
     before = states(dataset.packed)

@@ -1,10 +1,14 @@
 """Datasets of photographs through the whole pipeline, judged by the independent checker."""
 
+import gzip
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
+from dataset_packaging.config import load_dataset
+from dataset_packaging.errors import ManifestError
 from dataset_packaging.packing.reports import RunOptions
 from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.packing.photo_dataset import (
@@ -146,17 +150,36 @@ def test_a_trial_run_takes_the_first_rows_and_a_whole_run_keeps_them(dataset: Ph
 
 
 def test_all_forms_of_the_manifest_give_the_same_shards(dataset: PhotoDataset) -> None:
-    import gzip
-
     pack(dataset)
     plain = contents(dataset)
     zipped = PhotoDataset(dataset.root, dataset.rows, output="zipped")
     zipped.config()
     (zipped.root / zipped.manifest).write_bytes(gzip.compress((zipped.root / zipped.manifest).read_bytes()))
-    from dataset_packaging.config import load_dataset
-
     pack(load_dataset(zipped.write_yaml()))
     assert contents(zipped) == plain
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_manifest_that_is_cut_off_fails_the_run_and_changes_nothing(dataset: PhotoDataset, compression: str) -> None:
+    """MAN-02, MAN-08: never a shorter dataset, whether it was packed before or not; two members or frames are whole."""
+    compress = gzip.compress if compression == "gzip" else zstandard.compress
+    config = dataset.config()
+    manifest = dataset.root / dataset.manifest
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    whole = compress(b"".join(lines[:20])) + compress(b"".join(lines[20:]))
+    manifest.write_bytes(whole[:-9])
+    with pytest.raises(ManifestError, match="upload the file again"):
+        pack(config)
+    assert [name for name in states(dataset.packed) if name.startswith(("main/", "side/", "work/CURRENT"))] == []
+    manifest.write_bytes(whole)
+    assert pack(config).ledger.total.rows == len([line for line in lines if line.strip()])
+    before = _output(dataset)
+    manifest.write_bytes(whole[:-9])
+    with pytest.raises(ManifestError, match="upload the file again"):
+        pack(config)
+    assert _output(dataset) == before
+    with open_pipeline(config) as pipeline:
+        assert pipeline.verify().findings == ()
 
 
 def _output(dataset: PhotoDataset) -> dict[str, FileState]:

@@ -1,9 +1,12 @@
 """What an executor promises, on a real Ray cluster and in this process."""
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -38,13 +41,22 @@ def test_every_item_gets_one_result(executor: Executor) -> None:
     assert results == {number: 2 * number for number in range(20)}
 
 
-def test_a_foreign_exception_comes_back_as_plain_data_with_its_class(executor: Executor) -> None:
+@pytest.mark.parametrize(
+    ("task", "class_name", "message"),
+    [
+        (ray_tasks.raise_foreign, "TwoArgumentError", "E42: task 7"),
+        (ray_tasks.raise_denied, "ClientError", "AccessDenied"),
+    ],
+)
+def test_a_foreign_exception_comes_back_as_plain_data_with_its_class(
+    executor: Executor, task: Callable[[int], int], class_name: str, message: str
+) -> None:
     """RAY-01: an exception that cannot be pickled must not hide the cause or kill the driver."""
-    (result,) = executor.map(ray_tasks.raise_foreign, [7])
+    (result,) = executor.map(task, [7])
     assert result.failure is not None
-    assert (result.failure.kind, result.failure.class_name) == ("raised", "TwoArgumentError")
-    assert "E42: task 7" in result.failure.message
-    with pytest.raises(WorkerFailed, match="TwoArgumentError: E42"):
+    assert (result.failure.kind, result.failure.class_name) == ("raised", class_name)
+    assert message in result.failure.message
+    with pytest.raises(WorkerFailed, match=f"{class_name}: .*{message}"):
         result.require_value()
 
 
@@ -167,3 +179,30 @@ def test_a_worker_may_not_take_the_memory_of_the_whole_machine(on_ray: RayExecut
     """RAY-05."""
     assert on_ray.worker_memory_bytes >= SMALLEST_WORKER_BYTES
     assert SerialExecutor().worker_memory_bytes == 0
+
+
+TELL_RESOURCES = """
+import json, os
+from dataset_packaging.config import read_runtime
+from dataset_packaging.packing.executor import available_memory_bytes, ray_executor
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+with ray_executor(read_runtime()):
+    import ray
+    print(json.dumps([ray.cluster_resources(), available_memory_bytes()]))
+"""
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["from the container", "from the settings"])
+def test_a_local_ray_has_the_limits_of_the_container_or_of_the_settings(given: bool) -> None:
+    """RAY-05: CPUs are those that this process may use, not those of the host; settings win."""
+    settings = {"CPUS": "3", "MEMORY_BYTES": str(3 << 30), "OBJECT_STORE_BYTES": str(90 << 20)} if given else {}
+    environ = {**os.environ, "RAY_ADDRESS": "local"} | {
+        f"DATASET_PACKAGING_RAY_{name}": value for name, value in settings.items()
+    }
+    told = subprocess.run(
+        [sys.executable, "-c", TELL_RESOURCES], env=environ, capture_output=True, text=True, check=True
+    )
+    resources, memory_bytes = json.loads(told.stdout.splitlines()[-1])
+    assert resources["CPU"] == (3 if given else 1)
+    assert resources["memory"] == (3 << 30 if given else memory_bytes)
+    assert resources["object_store_memory"] <= 256 << 20
