@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataset_packaging.cli.other_formats import describe_format
 from dataset_packaging.cli.outcome import EXIT_DONE, EXIT_FINDINGS, JsonValue, Outcome
 from dataset_packaging.cli.path_spelling import HOW_TO, is_on_windows_disk, respell
 from dataset_packaging.cli.sampling import (
@@ -132,12 +133,8 @@ def _require_rows(survey: ManifestSurvey, sample: Sample, manifest_uri: str) -> 
                 f"{', '.join(tables)}: write one object per image and line"
             )
     if survey.rows < survey.broken_lines:
-        opens_document = sample.lines[0].lstrip()[:1] in (b"[", b"{")
-        hint = "this looks like one JSON document: write its items one to a line, for example with jq -c '.[]'"
-        raise ManifestError(
-            f"{manifest_uri}: expected one JSON object per line; "
-            + (hint if opens_document else "this does not look like JSON lines")
-        )
+        told = describe_format(sample.lines)
+        raise ManifestError(f"{manifest_uri}: expected one JSON object per line; {told}")
 
 
 def _compose_starter(

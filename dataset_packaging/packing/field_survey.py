@@ -125,7 +125,7 @@ def survey_lines(lines: Iterable[bytes]) -> ManifestSurvey:
 
 def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode("utf-8", "replace"))  # packing keeps such rows too
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

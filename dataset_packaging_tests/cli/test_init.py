@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 
@@ -183,10 +184,15 @@ def test_a_long_manifest_is_sampled_from_all_its_parts(tmp_path: Path):
         ("", "empty"),
         ("[\n {\"a\": 1},\n {\"a\": 2}\n]\n", "one JSON document"),
         (json.dumps({"images": [{"id": n} for n in range(500)], "annotations": [{"id": 1}]}), "images, annotations"),
-        ("id,path\n1,a.jpg\n", "does not look like JSON lines"),
-        ("PAR1\x15\x04\x15", "does not look like JSON lines"),
+        ("id,path\n1,a.jpg\n", "polars.scan_csv(FILE).sink_ndjson(NEW)"),
+        ('"id"\t"path"\n"1"\t"a.jpg"\n', "polars.scan_csv(FILE, separator='\\t').sink_ndjson(NEW)"),
+        ("PAR1\x15\x04\x15", "polars.scan_parquet(FILE).sink_ndjson(NEW)"),
+        ("PK\x03\x04 and so on", "zip archive"),
+        ('{\n "a": 1\n}\n{\n "a": 2\n}\n', "jq -c ."),
+        ('"a.jpg"\n"b.jpg"\n', "no objects"),
+        ("a.jpg\nb.jpg\n", "does not look like JSON lines"),
     ],
-    ids=["empty", "array", "coco", "csv", "parquet"],
+    ids=["empty", "array", "coco", "csv", "tsv", "parquet", "zip", "pretty", "texts", "names"],
 )  # fmt: skip
 def test_what_is_not_json_lines_is_one_line_and_2(content: str, told: str, tmp_path: Path):
     (tmp_path / "odd.jsonl").write_text(content)
@@ -303,3 +309,21 @@ def test_an_object_of_captions_asks_for_one_of_them(tmp_path: Path):
         'text is called like full_description but is object, such as {"en": "x", "de": null}: map one of'
         in ended.stdout
     )
+
+
+def test_a_table_becomes_json_lines_as_the_message_says(tmp_path: Path):
+    draw_image(tmp_path / "a.png", 30, 30, 1)
+    rows = [{"path": "a.png", "TEXT": "caf\u00e9", "WIDTH": 30.0, "HEIGHT": 30.0, "tags": ["x", None]}]
+    pl.DataFrame(rows).write_parquet(tmp_path / "part.parquet")
+    pl.scan_parquet(tmp_path / "part.parquet").sink_ndjson(tmp_path / "part.jsonl")
+    _, dataset = _init(tmp_path / "part.jsonl", tmp_path)
+    assert set(_sources(dataset)) == {"s3_image_path", "full_description", "width", "height"}
+
+
+def test_rows_with_bytes_that_are_no_utf_8_count_as_rows(tmp_path: Path):
+    """Packing keeps them, with U+FFFD and a warning."""
+    draw_image(tmp_path / "a.png", 30, 30, 1)
+    (tmp_path / "latin.jsonl").write_bytes('{"path": "a.png", "caption": "caf\u00e9"}\n'.encode("latin-1"))
+    ended, dataset = _init(tmp_path / "latin.jsonl", tmp_path)
+    assert "look at this" not in ended.stdout
+    assert set(_sources(dataset)) == {"s3_image_path", "full_description"}
