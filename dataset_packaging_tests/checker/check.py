@@ -18,7 +18,7 @@ from dataset_packaging_tests.checker.landed import (
     shard_keys,
 )
 from dataset_packaging_tests.checker.manifest import Number, Row, first_value, read_rows
-from dataset_packaging_tests.checker.pictures import Judgement, judge
+from dataset_packaging_tests.checker.pictures import Judgement, judge, refused
 from dataset_packaging_tests.checker.values import column_findings, meta_info_findings, packaging_findings
 
 TRANSIENT = frozenset({"fetch_failed"})
@@ -83,8 +83,8 @@ def _judged(dataset: Dataset, row: Row, judgements: dict[str, Judgement]) -> Jud
     if row.uri not in judgements:
         judgements[row.uri] = judge(row.uri, dataset)
     judgement = judgements[row.uri]
-    if judgement.accepted and _told_otherwise(dataset, row, judgement):
-        return Judgement(False, frozenset({"checksum_mismatch"}))
+    if judgement.sha256 and _told_otherwise(dataset, row, judgement):
+        return refused("checksum_mismatch", *(() if judgement.accepted else judgement.reasons))
     return judgement
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -68,7 +68,9 @@ def judge(uri: str, dataset: Dataset) -> Judgement:
         return refused("empty_object")
     if len(data) > dataset.max_bytes:
         return refused("too_large")
-    return judge_bytes(data, dataset)
+    judgement = judge_bytes(data, dataset)
+    sha256, md5 = hashlib.sha256(data).hexdigest(), hashlib.md5(data).hexdigest()
+    return replace(judgement, size_bytes=len(data), sha256=sha256, md5=md5)
 
 
 def judge_bytes(data: bytes, dataset: Dataset) -> Judgement:
@@ -99,9 +101,6 @@ def _judge_opened(picture: Image.Image, data: bytes, dataset: Dataset) -> Judgem
     return Judgement(
         accepted=True,
         reasons=BROKEN if dataset.strict and picture.format in {"JPEG", "MPO"} else frozenset(),
-        size_bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-        md5=hashlib.md5(data).hexdigest(),
         width=width,
         height=height,
         is_rgba=picture.has_transparency_data,

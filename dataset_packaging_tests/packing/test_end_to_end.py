@@ -1,6 +1,7 @@
 """Datasets of photographs through the whole pipeline, judged by the independent checker."""
 
 import gzip
+import hashlib
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -134,6 +135,31 @@ def test_a_row_that_repeats_a_key_is_a_duplicate_whatever_becomes_of_its_image(t
     total = packed.ledger.total
     assert (total.packed, total.rejected, total.duplicates) == (3, {"unsupported_format": 1}, 2)
     assert packed.ledger.unbalanced == ()
+
+
+def test_what_the_manifest_tells_of_the_bytes_decides_before_the_decoder(tmp_path: Path) -> None:
+    """IMG-08: whole or damaged, a file of other bytes than the source had is no file of the source."""
+    checks = ", sha256: sha256, md5: md5, bytes: size"
+    dataset = PhotoDataset(tmp_path / "one", settings={"direct_more": checks})
+    rows = dataset.add_photos(9, size=(96, 96))
+    for row in rows:
+        data = dataset.image_path(row.path).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        row.extra |= {"sha256": digest.upper(), "md5": hashlib.md5(data).hexdigest(), "size": len(data)}
+    rows[0].extra["sha256"] = "0" * 64
+    rows[1].extra["md5"] = "0" * 32
+    rows[2].extra["size"] = str(len(photo(2, (96, 96)).data) + 1)
+    dataset.write_image(rows[3].path, photo(30, (96, 96)).data)  # whole, and another picture
+    dataset.write_image(rows[4].path, photo(4, (96, 96)).data[:-50])
+    rows[5].size = None
+    rows[5].extra["md5"] = "1" * 32
+    rows[6].extra |= {"sha256": None, "size": None}
+    packed = pack(dataset)
+    assert packed.ledger.total.rejected == {"checksum_mismatch": 6}
+    assert check(dataset.yaml) == []
+    with open_pipeline(dataset.config()) as pipeline:
+        assert {str(row["image_key"]) for row in pipeline.rejects()} == {f"k{number}" for number in range(6)}
+        assert pipeline.is_up_to_date()  # permanent: no run tries them again
 
 
 def test_a_trial_run_takes_the_first_rows_and_a_whole_run_keeps_them(dataset: PhotoDataset) -> None:
