@@ -10,7 +10,13 @@ from dataset_packaging.config import load_dataset
 from dataset_packaging.core.reference import encode_schema_file, find_differences
 from dataset_packaging.errors import ConfigError
 from dataset_packaging.io.store import Stores
-from dataset_packaging.packing.reference import Reference, contract_reference, declared_columns, read_reference
+from dataset_packaging.packing.reference import (
+    Reference,
+    contract_reference,
+    declared_columns,
+    find_dataset_differences,
+    read_reference,
+)
 
 _DATASET_SUFFIXES = (".yaml", ".yml")
 
@@ -44,7 +50,11 @@ def _export(args: argparse.Namespace, stores: Stores) -> Outcome:
 
 def _diff(args: argparse.Namespace, stores: Stores) -> Outcome:
     reference, actual = _read_side(stores, args.reference), _read_side(stores, args.actual)
-    differences = find_differences(reference.columns, actual.columns)
+    differences = (
+        find_dataset_differences(load_dataset(args.actual), reference.columns)
+        if args.actual.endswith(_DATASET_SUFFIXES)
+        else find_differences(reference.columns, actual.columns)
+    )
     disagreements = [f"{side.source}: {line}" for side in (reference, actual) for line in side.disagreements]
     rows = [(difference.kind, difference.column, difference.detail) for difference in differences]
     text = render_table((Column("difference"), Column("column"), Column("what")), rows)

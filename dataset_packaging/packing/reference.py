@@ -4,13 +4,14 @@ Of Parquet files only footers are read.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from dataset_packaging.config import DatasetConfig
 from dataset_packaging.core.reference import (
     Columns,
+    Difference,
     columns_of,
     decode_schema_file,
     find_differences,
@@ -121,18 +122,26 @@ def _way_out(uri: str) -> str:
     )
 
 
-def find_reference_faults(dataset: DatasetConfig, reference: Reference) -> list[str]:
-    """Return how the dataset's sidecars would differ from a reference, and how the reference differs from itself; pure.
+def find_dataset_differences(dataset: DatasetConfig, columns: Columns) -> list[Difference]:
+    """Return how the dataset's sidecars would differ from the columns of a reference; pure.
 
     Columns of `sidecar.schema_extensions` extend the reference: it need not have them, but where it does, types match.
     """
     own = [column.name for column in dataset.sidecar.extension_columns()]
-    faults = []
-    for difference in find_differences(reference.columns, declared_columns(dataset), own):
-        hint = ""
-        if difference.kind == "missing" and difference.column.startswith(EXTENSION_PREFIX):
-            hint = "; declare it in sidecar.schema_extensions"
-        faults.append(f"{difference.detail} (reference: {reference.source}){hint}")
+    return [
+        replace(difference, detail=f"{difference.detail}; declare it in sidecar.schema_extensions")
+        if difference.kind == "missing" and difference.column.startswith(EXTENSION_PREFIX)
+        else difference
+        for difference in find_differences(columns, declared_columns(dataset), own)
+    ]
+
+
+def find_reference_faults(dataset: DatasetConfig, reference: Reference) -> list[str]:
+    """Return how the dataset's sidecars would differ from a reference, and a reference from itself; pure."""
+    faults = [
+        f"{difference.detail} (reference: {reference.source})"
+        for difference in find_dataset_differences(dataset, reference.columns)
+    ]
     faults += [
         f"the reference disagrees with itself: {line}; export the schema that is meant with "
         f"`dataset-packaging schema export`, and set sidecar.reference to that file"

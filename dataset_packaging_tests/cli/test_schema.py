@@ -7,8 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataset_packaging.config import load_dataset
 from dataset_packaging.core.bucketing import BUCKETS
 from dataset_packaging.core.schema import sidecar_schema
+from dataset_packaging.io.store import StorageConfig, Stores
+from dataset_packaging.packing.reference import find_reference_faults, read_reference
 from dataset_packaging_tests.cli.command import run_command
 
 
@@ -36,15 +39,26 @@ def test_without_a_source_the_columns_of_this_version_are_exported(tmp_path: Pat
     assert run_command("schema", "diff", "contract.json", "house", cwd=tmp_path).exit_code == 0
 
 
-def test_a_dataset_is_compared_by_what_it_declares(tmp_path: Path):
-    _write_family(tmp_path / "house", sidecar_schema())
-    (tmp_path / "photos.yaml").write_text(
-        "name: photos\nmanifest: entry.jsonl\noutput_prefix: out\n"
-        "sidecar: {schema_extensions: [{name: filter_x, type: 'struct<score: double>'}]}\n"
-    )
-    compared = run_command("schema", "diff", "house", "photos.yaml", "--json", cwd=tmp_path)
-    assert compared.exit_code == 1
-    assert [(found["kind"], found["column"]) for found in compared.json["differences"]] == [("unknown", "filter_x")]
+def test_a_dataset_is_compared_as_its_check_compares_it(tmp_path: Path):
+    """What the dataset declares for itself extends the reference, there and here."""
+    ours = pa.field("filter_x", pa.struct([("score", pa.float32())]))
+    theirs = pa.field("filter_y", pa.struct([("score", pa.float64())]))
+    schema = sidecar_schema()
+    wrong = schema.set(3, pa.field("s3_path", pa.string())).append(theirs)
+    for name, family in {"house": schema, "wrong": wrong, "typed": schema.append(ours)}.items():
+        _write_family(tmp_path / name, family)
+        (tmp_path / "photos.yaml").write_text(
+            "name: photos\nmanifest: entry.jsonl\noutput_prefix: out\n"
+            f"sidecar: {{reference: {name}, schema_extensions: [{{name: filter_x, type: 'struct<score: double>'}}]}}\n"
+        )
+        dataset = load_dataset(tmp_path / "photos.yaml", {})
+        reference = read_reference(Stores(StorageConfig.of(dataset)), str(dataset.sidecar.reference))
+        checked = find_reference_faults(dataset, reference)
+        compared = run_command("schema", "diff", name, "photos.yaml", "--json", cwd=tmp_path)
+        assert compared.exit_code == (1 if checked else 0)
+        told = [found["detail"] for found in compared.json["differences"]]
+        assert [f"{detail} (reference: {reference.source})" for detail in told] == checked
+        assert len(told) == {"house": 0, "wrong": 3, "typed": 1}[name]
 
 
 def test_a_near_miss_is_named(tmp_path: Path):

@@ -93,7 +93,7 @@ def test_extensions_of_the_reference_are_to_be_declared_and_own_ones_are_allowed
     extension = pa.field("filter_a", pa.struct([("score", pa.float64())]))
     write_family(tmp_path / "family", [sidecar_schema().append(extension)])
     (missing,) = reference_findings(tmp_path, "family")
-    assert missing.endswith("; declare it in sidecar.schema_extensions")
+    assert "; declare it in sidecar.schema_extensions (reference: " in missing
     own = ', schema_extensions: [{name: filter_%s, type: "struct<score: double>"}]'
     assert reference_findings(tmp_path, "family", own % "a") == []
     assert reference_findings(tmp_path, "family", own % "b") == [missing]
