@@ -109,8 +109,10 @@ def test_a_damaged_shard(dataset: PhotoDataset, damage: Damage) -> None:
     """PQ-06: a shard is never trusted by its name or by its footer."""
     before = states(dataset.packed)
     damage(dataset.packed / "main" / SHARD)
-    (finding,) = [each for each in verified(dataset) if each.check == "shard_state"]
+    found = verified(dataset)
+    (finding,) = [each for each in found if each.check == "shard_state"]
     assert (finding.bucket, finding.shard) == (SQUARE, 1)
+    assert {each.bucket for each in found} == {SQUARE}, "what is whole is not named"
     assert "object" in finding.detail
     rebuilt = pack(dataset)
     assert rebuilt.written == {SQUARE: 1}
@@ -125,8 +127,10 @@ def test_a_damaged_shard(dataset: PhotoDataset, damage: Damage) -> None:
 def test_a_damaged_sidecar(dataset: PhotoDataset, damage: Damage) -> None:
     before = states(dataset.packed)
     damage(dataset.packed / "side" / SHARD)
-    (finding,) = [each for each in verified(dataset) if each.check == "sidecar_state"]
+    found = verified(dataset)
+    (finding,) = [each for each in found if each.check == "sidecar_state"]
     assert (finding.bucket, finding.shard) == (SQUARE, 1)
+    assert {each.bucket for each in found} == {SQUARE}, "what is whole is not named"
     rebuilt = pack(dataset)
     assert (rebuilt.written, rebuilt.sidecars) == ({}, 1)
     after = states(dataset.packed)
