@@ -185,6 +185,28 @@ def test_all_forms_of_the_manifest_give_the_same_shards(dataset: PhotoDataset) -
     assert contents(zipped) == plain
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_the_end_of_a_line_ends_a_row(tmp_path: Path, end: str) -> None:
+    """MAN-01: captions hold what other readers take for line ends; lines are counted as an editor counts them."""
+    dataset = PhotoDataset(tmp_path / "one")
+    captions = ["a\u2028b", "c\u2029d", "e\x85f", "g", "h\u000bi\u000cj"]
+    for row, caption in zip(dataset.add_photos(5, size=(96, 96)), captions, strict=True):
+        row.caption = caption
+    config = dataset.config()
+    rows = [row.line() for row in dataset.rows if isinstance(row, Row)]
+    text = end.join(["", rows[0], rows[1], "", "  ", "{broken", *rows[2:]])  # and no end behind the last one
+    (dataset.root / dataset.manifest).write_bytes(text.encode())
+    packed = pack(config)
+    assert (packed.ledger.total.rows, packed.ledger.total.packed) == (6, 5)
+    side = pq.read_table(dataset.packed / "side", columns=["image_key", "full_description"]).to_pydict()
+    assert dict(zip(side["image_key"], side["full_description"], strict=True)) == {
+        f"k{number}": [caption] for number, caption in enumerate(captions)
+    }
+    with open_pipeline(config) as pipeline:
+        (reject,) = pipeline.rejects()
+    assert (reject["reason"], reject["line"]) == ("bad_row", 6)
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_a_manifest_that_is_cut_off_fails_the_run_and_changes_nothing(dataset: PhotoDataset, compression: str) -> None:
     """MAN-02, MAN-08: never a shorter dataset, whether it was packed before or not; two members or frames are whole."""

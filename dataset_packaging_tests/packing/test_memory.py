@@ -58,6 +58,7 @@ def _write_dataset(
 
 
 def test_workers_get_the_environment_that_the_bounds_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RAY-03: the heap of a worker gives back what a shard took, so that it does not grow from shard to shard."""
     for name in WORKER_HEAP:
         monkeypatch.delenv(name, raising=False)
     set_ray_environment()
@@ -115,7 +116,7 @@ def test_a_check_holds_less_than_three_row_groups(tmp_path: Path, four_mib: Path
 def test_a_worker_is_flat_in_the_number_and_the_size_of_shards(
     tmp_path: Path, four_mib: Path, shards: int, shard_mib: int
 ) -> None:
-    """SCALE: the peak is look-ahead, one row group, one decode and the base, whatever the shards hold."""
+    """RAY-03: the peak is look-ahead, one row group, one decode and the base, whatever the shards hold."""
     rows = shard_mib // 4
     told = probe("pack", _write_dataset(tmp_path, four_mib, shards * rows, rows, (1365, 1024)))
     assert told["packed"] == shards * rows
@@ -172,7 +173,7 @@ def _write_receipts(dataset: DatasetConfig) -> None:
 
 
 def test_the_driver_is_flat_in_the_number_of_shards(tmp_path: Path, four_mib: Path) -> None:
-    """SCALE: what the driver keeps of 10,000 shards is a few kilobytes each."""
+    """RAY-03: what the driver keeps of 10,000 shards is a few kilobytes each."""
     peaks = []
     for shards in (1_000, 10_000):
         yaml = _write_dataset(tmp_path / str(shards), four_mib, shards, 1, (1365, 1024))
