@@ -154,6 +154,11 @@ def test_the_file_name_is_no_part_of_the_dataset() -> None:
         ),
         ("name: pexels", "source: x\nname: pexels", "1: source: unknown field; expected one of name, manifest, "),
         ("name: pexels", "name: pexels\nname: other", "2: name: stands here a second time"),
+        (
+            "s3://bucket/pexels_parquet",
+            "s3://other",
+            "3: output_prefix: s3://other is a whole bucket, and s3://other_sidecar would be another one: name a ",
+        ),
         ("name: pexels", "name: Pexels", "1: name: expected a text of the form ^[a-z][a-z0-9_]*$ (Lower-case letters"),
         ("s3://bucket/pexels/entry-*.jsonl.zst", "[]", "2: manifest: expected at least one, got a list"),
         (

@@ -53,7 +53,7 @@ def require_apart(manifest: Sequence[str], prefixes: Mapping[str, str], base_uri
     A prefix ends at a `/`: `ds` and `ds-out` do not overlap.
 
     Raises:
-        FieldError: names the field and what it overlaps with.
+        FieldError: names the field and what is wrong with its place.
     """
     fields = list(prefixes.items())
     for name, uri in fields:
@@ -73,6 +73,7 @@ def require_apart(manifest: Sequence[str], prefixes: Mapping[str, str], base_uri
     for name, prefix in shards.items():
         if base_uri is not None and is_below(base_uri.rstrip("/"), prefix):
             raise FieldError(("mapping", "base_uri"), f"{base_uri} is below {name} {prefix}: outputs cannot be inputs")
+    _require_one_bucket(prefixes)
 
 
 def require_mappable(
@@ -174,6 +175,15 @@ def require_each_once(field: str, values: Sequence[object]) -> None:
     """
     if len(set(values)) != len(values):
         raise FieldError((field,), f"each value may stand here once, got {', '.join(map(str, values))}")
+
+
+def _require_one_bucket(prefixes: Mapping[str, str]) -> None:
+    """Raise where an output is a whole bucket and the places beside it would be buckets of similar names; pure."""
+    output = prefixes["output_prefix"]
+    beside = [name for name, uri in prefixes.items() if uri.startswith(f"{output}_")]
+    if beside and output.startswith("s3://") and "/" not in output.removeprefix("s3://"):
+        message = f"{output} is a whole bucket, and {prefixes[beside[0]]} would be another one"
+        raise FieldError(("output_prefix",), f"{message}: name a folder in it, or set {' and '.join(beside)}")
 
 
 def _expected_constant(column: str, type_: pa.DataType, value: object) -> str | None:
