@@ -135,7 +135,7 @@ def _write_picture(number: int, root: Path, spec: CorpusSpec) -> _Picture:
     megapixels = math.exp(chance.uniform(math.log(_SMALLEST_MP), math.log(_LARGEST_MP[kind])))
     ratio = chance.choice(_RATIOS) * chance.uniform(0.97, 1.03)
     width_px, height_px = round(math.sqrt(megapixels * 1e6 * ratio)), round(math.sqrt(megapixels * 1e6 / ratio))
-    image = _photograph(chance, width_px, height_px)
+    image = photograph(chance, width_px, height_px)
     suffix = {"jpeg": "jpg"}.get(kind, kind)
     path = root / "images" / f"{number:05d}.{suffix}"
     if kind == "jpeg":
@@ -158,7 +158,7 @@ def _write_picture(number: int, root: Path, spec: CorpusSpec) -> _Picture:
     return _Picture(path, kind, width_px, height_px, path.stat().st_size)
 
 
-def _photograph(chance: random.Random, width_px: int, height_px: int) -> Image.Image:
+def photograph(chance: random.Random, width_px: int, height_px: int) -> Image.Image:
     """Cuts a window of a photograph, scales it, and gives it tone and grain of its own."""
     source = chance.choice(_sources())
     scale = min(source.width / width_px, source.height / height_px) * chance.uniform(0.7, 1.0)
