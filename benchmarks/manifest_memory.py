@@ -1,6 +1,7 @@
 """The manifest step alone on a generated manifest: rows per second, and how much memory its processes take.
 
-Usage: python -m benchmarks.manifest_memory ROWS FOLDER      (1000000 rows of 2 KB make 2 GB in FOLDER)
+One row in a thousand repeats the key of one half a million rows before it, so that the duplicate search has work.
+Usage: python -m benchmarks.manifest_memory ROWS FOLDER [ROW_BYTES]      (by default 2000 bytes: 1000000 rows make 2 GB)
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,20 +85,27 @@ def peak_memory() -> Iterator[PeakMemory]:
         watcher.join()
 
 
-def main(rows: int, folder: Path) -> None:
+def main(rows: int, folder: Path, row_bytes: int = 2000) -> None:
     """Writes a manifest if there is none, builds its index and plan, and prints the figures as one line of JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = folder / f"{rows}.jsonl"
+    manifest = folder / f"{rows}x{row_bytes}.jsonl"
     if not manifest.exists():
-        write_manifest(manifest, ManifestSpec(rows, 2000, sizes=_SIZES_PX))
+        spec = ManifestSpec(rows, row_bytes, sizes=_SIZES_PX, duplicate_every=1000, duplicate_distance=500_000)
+        with ProcessPoolExecutor(1) as other:  # what it holds is not the driver's
+            other.submit(write_manifest, manifest, spec).result()
     dataset = benchmark_dataset(str(manifest), folder)
+    mapping = dataset.mapping.model_copy(update={"base_uri": f"file://{folder}/"})
+    dataset = dataset.model_copy(update={"mapping": mapping})
     with ray_executor(read_runtime(os.environ)) as executor, peak_memory() as peak:
         started = time.perf_counter()
         with Pipeline(dataset, lambda: nullcontext(executor), SilentProgress(), f"memory-{os.getpid()}") as pipeline:
             report = pipeline.build_manifest()
         seconds = time.perf_counter() - started
+    if report.rejected:
+        raise AssertionError(f"rows were rejected, which costs less: {report.rejected}")
     figures = {
         "rows": report.rows,
+        "duplicates": report.duplicates,
         "manifest_bytes": manifest.stat().st_size,
         "seconds": round(seconds, 1),
         "rows_per_s": round(report.rows / seconds),
@@ -108,4 +117,4 @@ def main(rows: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]).resolve())
+    main(int(sys.argv[1]), Path(sys.argv[2]).resolve(), *map(int, sys.argv[3:]))

@@ -115,7 +115,8 @@ class _Writers:
         self.waiting_bytes += rows.nbytes
         if self.waiting_bytes >= INDEX_ROW_GROUP_BYTES:
             self.flush_index()
-        self.run.append(rows.select(PLACEMENT_SCHEMA.names))
+        # Taken, not only selected: a column of a slice keeps all of the slice in memory, and a run is long.
+        self.run.append(rows.select(PLACEMENT_SCHEMA.names).take(pa.array(np.arange(len(rows)))))
         self.run_rows += len(rows)
         if self.run_rows >= PLACEMENT_RUN_ROWS:
             self.flush_run()

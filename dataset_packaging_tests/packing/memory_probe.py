@@ -1,6 +1,6 @@
 """Takes one step with a dataset in a process of its own and tells what memory that took.
 
-Usage: python -m dataset_packaging_tests.packing.memory_probe pack|resize|sidecars|check|verify|status DATASET.yaml
+Usage: python -m dataset_packaging_tests.packing.memory_probe manifest|pack|resize|sidecars|check|verify|status DATASET.yaml
 """
 
 import contextlib
@@ -36,7 +36,9 @@ def status_bytes(field: str) -> int:
 
 def take(what: str, pipeline: Pipeline) -> None:
     """Takes the step; a check or a verify that finds something is an error."""
-    if what == "pack":
+    if what == "manifest":
+        assert not pipeline.build_manifest().rejected
+    elif what == "pack":
         pipeline.build_manifest()
         pipeline.pack_buckets(BUCKET_KEYS)
     elif what == "resize":

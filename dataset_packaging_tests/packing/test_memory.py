@@ -21,6 +21,7 @@ from dataset_packaging.packing.fetch import LOOK_AHEAD_BYTES
 from dataset_packaging.packing.fingerprints import main_fingerprint, policy_fingerprint
 from dataset_packaging.packing.pipeline import Pipeline
 from dataset_packaging.packing.reports import SilentProgress
+from dataset_packaging_tests.manifests import ManifestSpec, write_manifest
 from dataset_packaging_tests.packing.memory_probe import probe
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,19 @@ def test_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path, four_mib
     )
     for step in ("pack", "sidecars", "check", "verify"):
         assert probe(step, many)["peak_bytes"] < 1.2 * probe(step, few)["peak_bytes"], step
+
+
+def test_the_manifest_step_is_flat_in_the_rows_of_a_bucket(tmp_path: Path) -> None:
+    """MAN: 160,000 rows of 4 KB against 32,000, all of one bucket: index and plan hold none of their texts."""
+    peaks = []
+    for rows in (32_000, 160_000):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        write_manifest(folder / "rows.jsonl", ManifestSpec(rows, 4000, sizes=((640, 480),)))
+        yaml = folder / "memory.yaml"
+        yaml.write_text(f"name: memory\nmanifest: rows.jsonl\noutput_prefix: out\nmapping: {{base_uri: {folder}}}\n")
+        peaks.append(probe("manifest", yaml)["peak_bytes"])
+    assert peaks[1] < 1.2 * peaks[0]
 
 
 def test_a_check_of_a_thousand_shards_opens_them_one_after_the_other(tmp_path: Path) -> None:
