@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataset_packaging.cli.other_formats import describe_format
 from dataset_packaging.cli.outcome import EXIT_DONE, EXIT_FINDINGS, JsonValue, Outcome
 from dataset_packaging.cli.path_spelling import HOW_TO, is_on_windows_disk, respell
 from dataset_packaging.cli.sampling import (
@@ -23,6 +22,7 @@ from dataset_packaging.cli.starter_yaml import Starter, StorageLines, render_sta
 from dataset_packaging.cli.storage import open_stores, read_s3_options, require_uri
 from dataset_packaging.cli.tables import format_bytes, format_count, format_items
 from dataset_packaging.config import FieldMapping, MappingConfig, S3Config, parse_dataset
+from dataset_packaging.core.other_formats import describe_format
 from dataset_packaging.core.records import MappedRows, RecordMapper
 from dataset_packaging.errors import ConfigError, ManifestError
 from dataset_packaging.io.store import Stores

@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 import zstandard
 from isal import igzip, isal_zlib
 
+from dataset_packaging.core.other_formats import describe_binary
 from dataset_packaging.core.uris import glob_expression
 from dataset_packaging.errors import ManifestError, NotFound
 from dataset_packaging.io.store import ObjectInfo, Stores
@@ -116,11 +117,15 @@ def plan_blocks(stores: Stores, source: SourceFile, block_bytes: int = BLOCK_BYT
 def require_a_row(stores: Stores, sources: Sequence[SourceFile]) -> None:
     """Makes sure that the manifest holds a line that is not blank. Reads up to the first one.
 
-    Raises ManifestError where it does not, or where a stream is damaged before its first line.
+    Raises ManifestError where it does not, where a stream is damaged before its first line, or where the file is of
+    another kind altogether.
     """
     for source in sources:
         for block in plan_blocks(stores, source):
-            if next(iter(BlockReader(stores, block)), None) is not None:
+            first = next(iter(BlockReader(stores, block)), None)
+            if first is not None and (told := describe_binary(first[1])):
+                raise ManifestError(f"the manifest {source.uri} does not hold JSON lines: {told}")
+            if first is not None:
                 return
     names = ", ".join(source.uri for source in sources)
     raise ManifestError(f"the manifest is empty: no line in {names}; expected one JSON object per line")

@@ -33,7 +33,8 @@ _DELETE_THREADS = 16
 def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     """Publishes a new generation where sources, settings, moved rows or damaged files ask for one; else does nothing.
 
-    Raises ConfigError, ManifestError or PlanConflict before anything is written where the input is at fault.
+    Raises ConfigError, ManifestError, PlanConflict or ReferenceUnusable before anything is written where the input is
+    at fault.
     """
     clock = StageClock("manifest", "bytes", run.progress)
     require_decoders(run)
@@ -41,6 +42,7 @@ def build_manifest(run: Run, options: RunOptions) -> ManifestReport:
     require_a_row(run.stores, sources)
     require_own_folders(run)
     require_writable_folders(run)
+    run.reference()
     with run.lease():
         require_own_folders(run)  # once more: now nobody else can claim them
         standing = read_standing(run)

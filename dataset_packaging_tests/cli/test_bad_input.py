@@ -86,6 +86,8 @@ def test_a_command_that_has_nothing_to_look_at_yet_says_what_is_missing(folder: 
         ("folder", None, "nothing is found at"),
         ("empty.jsonl", "", "the manifest is empty"),
         ("blank.jsonl", "\n \n\n", "the manifest is empty"),
+        ("rows.parquet", "PAR1\x15\x04", "does not hold JSON lines: this is Parquet"),
+        ("rows.zip", "PK\x03\x04", "does not hold JSON lines: this is a zip archive"),
     ],
 )
 def test_a_manifest_that_is_not_there_or_empty(folder: Path, command: str, manifest: str, text: str | None, told: str):

@@ -1,6 +1,6 @@
 """Takes one step with a dataset in a process of its own and tells what memory that took.
 
-Usage: python -m dataset_packaging_tests.packing.memory_probe manifest|pack|resize|sidecars|check|verify|status DATASET.yaml
+Usage: python -m dataset_packaging_tests.packing.memory_probe STEP DATASET.yaml      (the steps are those of `take`)
 """
 
 import contextlib

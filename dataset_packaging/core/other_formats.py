@@ -21,9 +21,8 @@ _TABLE = "this looks like a table: write it as JSON lines, for example with pola
 def describe_format(lines: Sequence[bytes]) -> str:
     """Return what the lines of a file that holds no JSON lines look like, and what helps."""
     first = lines[0].lstrip()
-    for mark, told in _MARKS.items():
-        if first.startswith(mark):
-            return told
+    if told := describe_binary(first):
+        return told
     if _is_json(first):
         return _ARRAYS
     if first.startswith((b"[", b"{")):
@@ -32,6 +31,11 @@ def describe_format(lines: Sequence[bytes]) -> str:
     if all(mark in line for line in lines[:3]):
         return _TABLE.format(", separator='\\t'" if mark == b"\t" else "")
     return "this does not look like JSON lines"
+
+
+def describe_binary(head: bytes) -> str | None:
+    """Return what a file that begins so is and what helps; None where it may hold lines of text."""
+    return next((told for mark, told in _MARKS.items() if head.startswith(mark)), None)
 
 
 def _is_json(line: bytes) -> bool:
