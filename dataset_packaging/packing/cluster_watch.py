@@ -21,23 +21,27 @@ class Head:
     Args:
         address: host:port, with or without a scheme.
         clock: seconds that only go forward.
+        patience_s: how long it may be away.
     """
 
-    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, address: str, clock: Callable[[], float] = time.monotonic, patience_s: float = HEAD_PATIENCE_S
+    ) -> None:
         self.address = address
+        self._patience_s = patience_s
         host, _, port = address.rpartition("://")[2].rpartition(":")
         self._place = (host.strip("[]"), int(port))
         self._clock = clock
         self._seen_s = clock()
 
     def answers(self) -> bool:
-        """Tells whether it takes a connection now. Raises WorkerFailed once it has not for `HEAD_PATIENCE_S`."""
+        """Tells whether it takes a connection now. Raises WorkerFailed once it has not for its patience."""
         now = self._clock()
         try:
             socket.create_connection(self._place, CONNECT_TIMEOUT_S).close()
         except OSError as error:
             away_s = now - self._seen_s
-            if away_s > HEAD_PATIENCE_S:
+            if away_s > self._patience_s:
                 raise WorkerFailed(
                     f"the head of the Ray cluster at {self.address} is lost, it has not answered for {away_s:.0f} s "
                     f"({error}); what is finished is kept: see that it is up and RAY_ADDRESS right, and run again"
@@ -90,7 +94,7 @@ class ClusterWatch:
     def look(self) -> None:
         """Asks for the head and for the CPUs, if the last look is old enough.
 
-        Raises WorkerFailed where the head has been away for `HEAD_PATIENCE_S`, or all CPUs for `wait_s`.
+        Raises WorkerFailed where the head has been away for its patience, or all CPUs for `wait_s`.
         """
         now = self._clock()
         if now - self._looked_s < CHECK_S:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dataset_packaging.config import RuntimeConfig, set_ray_environment
 from dataset_packaging.errors import DecoderStuck, PackagingError, WorkerFailed
-from dataset_packaging.packing.cluster_watch import ClusterWatch, Head
+from dataset_packaging.packing.cluster_watch import HEAD_PATIENCE_S, ClusterWatch, Head
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -37,6 +37,9 @@ MAX_LOST_NODES = 10
 
 SMALLEST_WORKER_BYTES = 6 << 30
 """What a worker may allocate at the least: its base, its look-ahead and the largest decode."""
+
+_DIED_OF = "(most often killed by the kernel, where memory runs out: give each worker more)"
+"""Ray does not know why a process of its own is gone, and neither does anybody but the kernel's log."""
 
 _POLL_S = 0.5
 """How long a wait inside Ray may last: an interruption of the run is noticed only between two waits."""
@@ -131,6 +134,10 @@ def _run_task(function: Callable[[Item], Value], item: Item) -> tuple[Value | No
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2]
 
 
 def _run_group(function: Callable[[Item], Value], items: Sequence[Item]) -> "list[_End[Value]]":
@@ -322,9 +329,11 @@ class RayExecutor:
             kind, cause = "node_lost", error
         except exceptions.RayTaskError as error:
             # Not of the task's function, which raises nothing: the worker could not load or unpack it.
-            last_line = str(error).strip().rpartition("\n")[2]
+            last_line = _last_line(error)
             kind = "out_of_memory" if "MemoryError" in last_line else "raised"
             return TaskFailure(kind, type(error).__name__, last_line, str(error))
+        except exceptions.WorkerCrashedError as error:
+            return TaskFailure("worker_died", type(error).__name__, f"{_first_line(error)} {_DIED_OF}")
         except exceptions.RayError as error:
             kind, cause = "worker_died", error
         return TaskFailure(kind, type(cause).__name__, _first_line(cause))
@@ -379,19 +388,21 @@ def ray_executor(runtime: RuntimeConfig) -> Iterator[RayExecutor]:
             "_memory": runtime.ray_memory_bytes or available_memory_bytes(),
             "include_dashboard": False,
         }
+    patience_s = min(HEAD_PATIENCE_S, runtime.ray_wait_s)
     if ":" in runtime.ray_address:
-        Head(runtime.ray_address).require()
+        Head(runtime.ray_address, patience_s=patience_s).require()
     try:
         ray.init(address=runtime.ray_address, log_to_driver=True, logging_level="ERROR", **options)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         hint = "is there room in /tmp and /dev/shm?" if local else "is the head node up, and RAY_ADDRESS right?"
         message = _first_line(error) or type(error).__name__
+        if message.endswith(":"):  # what went wrong at the head comes as a traceback below
+            message = f"{message} {_last_line(error)}"
         raise WorkerFailed(f"Ray at {runtime.ray_address!r} cannot be used: {message}; {hint}") from error
     try:
         through_client = runtime.ray_address.startswith("ray://")
         address = runtime.ray_address if through_client else ray.get_runtime_context().gcs_address
-        yield RayExecutor(
-            ray, ClusterWatch(Head(address), ray.cluster_resources, runtime.ray_wait_s), can_grow=not local
-        )
+        head = Head(address, patience_s=patience_s)
+        yield RayExecutor(ray, ClusterWatch(head, ray.cluster_resources, runtime.ray_wait_s), can_grow=not local)
     finally:
         ray.shutdown()

@@ -8,6 +8,7 @@ time or runs out of memory is the culprit; a second child must confirm it. The t
 import contextlib
 import json
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -98,7 +99,10 @@ class IsolatedVerifier:
         self._kill()
 
     def verify(self, data: memoryview) -> Verdict:
-        """Returns the verdict; `decoder_crashed` or `decoder_timeout` where two children in a row came to no other."""
+        """Returns the verdict; `decoder_crashed` or `decoder_timeout` where two children in a row came to no other.
+
+        Raises WorkerFailed where the child was killed from outside.
+        """
         with self._lock:
             for _ in range(CONFIRMATIONS):
                 verdict = self._attempt(data)
@@ -123,6 +127,12 @@ class IsolatedVerifier:
         except EOFError:
             code = child.wait()
             self._kill()
+            if code == -signal.SIGKILL:
+                # No decoder ends itself so: it comes from outside, and could have met any image.
+                raise WorkerFailed(
+                    "the process that verifies single images was killed, as the kernel does where memory runs out; "
+                    "no image was rejected for it: give each worker more memory, and run again"
+                ) from None
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return Verdict("decoder_crashed", f"the decoder ended its process ({how})")
 

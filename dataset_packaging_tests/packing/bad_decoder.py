@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import os
+import signal
 from collections.abc import Callable
 from types import ModuleType
 
@@ -37,6 +38,7 @@ def _devour() -> None:
 _BEHAVIOURS: dict[str, Callable[[], None]] = {
     "abort": os.abort,
     "exit": lambda: os._exit(3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),  # as the kernel does where memory runs out
     "sleep": _sleep,
     "devour": _devour,
 }

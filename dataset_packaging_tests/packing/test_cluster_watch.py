@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from dataset_packaging.errors import WorkerFailed
-from dataset_packaging.packing import cluster_watch
 from dataset_packaging.packing.cluster_watch import CHECK_S, HEAD_PATIENCE_S, ClusterWatch, Head
 
 
@@ -59,13 +58,12 @@ def test_a_driver_that_did_not_look_for_long_does_not_take_that_for_absence(
 
 
 def test_a_head_that_never_answers_is_named_before_anything_is_asked_of_it(
-    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+    listening: socket.socket,
 ) -> None:
     address = address_of(listening)
     listening.close()
-    monkeypatch.setattr(cluster_watch, "HEAD_PATIENCE_S", 0.1)
     with pytest.raises(WorkerFailed, match="is lost"):
-        Head(address).require()
+        Head(address, patience_s=0.1).require()
 
 
 def test_cpus_are_counted_again_as_nodes_come_and_go(listening: socket.socket, clock: Clock) -> None:

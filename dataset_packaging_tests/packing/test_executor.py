@@ -150,6 +150,8 @@ def test_a_task_that_kills_every_worker_comes_back_with_its_failure(on_ray: RayE
     assert results[2].require_value() == 2
     assert results[1].failure is not None
     assert results[1].failure.kind == "worker_died"
+    with pytest.raises(WorkerFailed, match="killed by the kernel, where memory runs out"):
+        results[1].require_value()
 
 
 def test_a_task_that_finds_no_memory_is_no_fault_of_the_program(executor: Executor) -> None:

@@ -54,6 +54,18 @@ def test_images_that_crash_hang_or_starve_the_decoder(dataset: PhotoDataset, tmp
     assert leftovers(dataset.packed) == []
 
 
+def test_processes_that_are_killed_from_outside_cost_no_row(dataset: PhotoDataset, tmp_path: Path) -> None:
+    """RAY-04: the kernel, short of memory, kills whatever is large: that is no verdict about an image."""
+    run = pack_on_ray(dataset.yaml, tmp_path / "injected", decoder={sha256(dataset, "k1"): "kill"})
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout.splitlines()[-1])
+    problem, _ = told["problems"]  # the other one: no sidecar for want of the shard
+    assert "was killed, as the kernel does where memory runs out" in problem
+    assert told["rejected"] == {}
+    packed = pack(dataset)
+    assert (packed.problems, packed.ledger.total.packed) == ((), 18)
+
+
 def test_an_image_that_crashes_the_decoder_while_its_size_is_found_out(tmp_path: Path) -> None:
     """The manifest step verifies what tells no size: it must not die of it either."""
     dataset = PhotoDataset(tmp_path / "one", settings={"decode_timeout_s": 3.0})
