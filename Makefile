@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 PINS := pyproject.toml setup.cfg constraints.txt
 DEBIAN_PACKAGES := chromium ceph-mon ceph-osd radosgw postgresql
 
-.PHONY: help demo ui test test-heavy lint format bench bench-quick install debian-packages constraints clean
+.PHONY: help demo ui test lint format bench bench-quick install debian-packages constraints clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -18,11 +18,8 @@ demo: .venv/demo.stamp  ## pack examples/photos.yaml into demo/ and print the ta
 ui: .venv/demo.stamp  ## the Dagster web UI over examples/
 	@$(BIN)/dataset-packaging ui
 
-test: .venv/test.stamp  ## install what the tests need, then run all but the heavy ones
+test: .venv/test.stamp  ## install what the tests need, then run the whole suite
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-
-test-heavy: .venv/test.stamp  ## the tests that start clusters and daemons and kill them: minutes, on a quiet machine
-	@$(BIN)/python -m pytest -m heavy
 
 lint: .venv/test.stamp  ## style, types, import rules
 	@$(BIN)/ruff check --quiet .

@@ -72,7 +72,7 @@ class PackProcess:
             self._process.kill()
         self._process.communicate()
 
-    def wait_until(self, ready: Callable[[], bool], timeout_s: float = 60) -> None:
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float = 200) -> None:
         """Asks `ready` until it says yes while the process runs. Raises AssertionError where it never does."""
         assert self._process is not None
         end = time.monotonic() + timeout_s
@@ -80,7 +80,7 @@ class PackProcess:
             if self._process.poll() is not None:
                 raise AssertionError(f"pack ended too early: {self.finish()}")
             assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.02)  # the state of other processes is seen only by looking
+            time.sleep(0.1)  # the state of other processes is seen only by looking
 
     def terminate(self) -> None:
         """Sends SIGTERM."""

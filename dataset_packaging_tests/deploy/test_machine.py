@@ -9,8 +9,6 @@ import pytest
 from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.deploy.packs import pack, published_shards, write_dataset
 
-pytestmark = pytest.mark.heavy
-
 LOCAL_RAY = {"RAY_ADDRESS": "local", "DATASET_PACKAGING_RAY_CPUS": "1"}
 
 

@@ -12,8 +12,6 @@ import pytest
 from dataset_packaging_tests.checker import check
 from dataset_packaging_tests.servers.process import free_ports
 
-pytestmark = pytest.mark.heavy
-
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 540  # a minute is the wait for a tick; the rest is time that a busy machine takes
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -44,7 +42,7 @@ def test_every_command_of_the_page_works_and_the_schedule_repairs_the_dataset(tm
     shell = subprocess.Popen(
         ["bash", "-c", script_of_the_page(port)],
         cwd=ROOT,
-        env={**environ, "HOME": str(home), "PATH": path, "DATASET_PACKAGING_RAY_CPUS": "2"},
+        env={**environ, "HOME": str(home), "PATH": path, "DATASET_PACKAGING_RAY_CPUS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -15,8 +15,6 @@ from dataset_packaging.orchestration.keys import range_tags
 from dataset_packaging_tests.orchestration.process_jobs import DATASET_YAML, KILLED_ONCE, build_job
 from dataset_packaging_tests.orchestration.small_dataset import FIRST, LAST, SQUARE, TALL, WIDE, SmallDataset
 
-pytestmark = pytest.mark.heavy
-
 PACK = """
 import sys
 from pathlib import Path

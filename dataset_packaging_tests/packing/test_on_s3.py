@@ -114,14 +114,12 @@ def test_a_second_run_writes_nothing(clean: PhotoDataset, bucket: Bucket) -> Non
 
 
 STEPS = [
-    ("after publish main/BUCKET/shard-N.parquet", 2),
-    ("after put work/receipts/BUCKET/shard-N.json", 2),
-]
-MORE_STEPS = [
     ("after put_if_absent work/LEASE.json", 1),
     ("after put work/generation-N/generation.json", 1),
     ("after put work/CURRENT.json", 1),
     ("before publish main/BUCKET/shard-N.parquet", 1),
+    ("after publish main/BUCKET/shard-N.parquet", 2),
+    ("after put work/receipts/BUCKET/shard-N.json", 2),
     ("after put work/facts/BUCKET/shard-N.parquet", 1),
     ("before put work/ledger.json", 1),
     ("after put side/BUCKET/shard-N.parquet", 1),
@@ -129,9 +127,7 @@ MORE_STEPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "occurrence"), [*STEPS, *(pytest.param(*step, marks=pytest.mark.heavy) for step in MORE_STEPS)]
-)
+@pytest.mark.parametrize(("step", "occurrence"), STEPS)
 def test_a_run_that_is_killed_at_a_step(
     disturbed: PhotoDataset,
     clean: PhotoDataset,
@@ -149,7 +145,7 @@ def test_a_run_that_is_killed_at_a_step(
     assert_ends_as(disturbed, clean, bucket)
 
 
-@pytest.mark.parametrize("step", ["before publish", pytest.param("after publish", marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("step", ["before publish", "after publish"])
 def test_a_run_that_is_killed_in_the_middle_of_an_upload(
     disturbed_upload: PhotoDataset,
     large: PhotoDataset,
@@ -175,7 +171,6 @@ def test_a_run_that_is_killed_in_the_middle_of_an_upload(
     assert_ends_as(disturbed_upload, large, bucket)
 
 
-@pytest.mark.heavy  # it starts Ray twice
 @pytest.mark.parametrize("victim", ["self", "everything"])
 def test_a_ray_run_that_is_killed_before_it_publishes(
     disturbed: PhotoDataset, clean: PhotoDataset, bucket: Bucket, tmp_path: Path, victim: str
@@ -200,7 +195,7 @@ def test_an_upload_in_parts_gives_the_bytes_of_a_plain_one(
         assert pipeline.is_up_to_date()
 
 
-@pytest.mark.parametrize("damage", [pytest.param("cut", marks=pytest.mark.heavy), "flip", "remove"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
 def test_a_damaged_shard_is_rebuilt(disturbed: PhotoDataset, clean: PhotoDataset, bucket: Bucket, damage: str) -> None:
     """PQ-06: its ETag and size tell it."""
     pack(disturbed)

@@ -41,8 +41,6 @@ from dataset_packaging_tests.packing.photo_dataset import (
 )
 from dataset_packaging_tests.packing.store_faults import Faults
 
-pytestmark = pytest.mark.heavy
-
 BROKEN = {
     "cut": lambda data: data[: len(data) * 2 // 3],
     "empty": lambda _: b"",

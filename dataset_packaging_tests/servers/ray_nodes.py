@@ -25,6 +25,8 @@ _NODE_ENVIRON = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
+    # On a busy machine the server of a client takes its time.
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",
 }
 
 
