@@ -174,6 +174,21 @@ def manifest_results(asset_key: dg.AssetKey, findings: Sequence[Finding]) -> Ite
         )
 
 
+def manifest_evaluations(
+    asset_key: dg.AssetKey, findings: Sequence[Finding], target: WrittenVersion | None
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Build the verdicts of the manifest's checks where another step than its own publishes a generation; pure."""
+    for result in manifest_results(asset_key, findings):
+        yield build_evaluation(
+            dg.AssetCheckKey(asset_key, result.check_name or ""),
+            None,
+            passed=result.passed,
+            description=result.description or "",
+            metadata=result.metadata,
+            target=target,
+        )
+
+
 def summarize(kind: CheckKind, findings: Sequence[Finding]) -> str:
     """Return what a check has to say in one line: its promise where it holds, else the first finding; pure."""
     if not findings:

@@ -15,6 +15,7 @@ from dataset_packaging.orchestration.asset_checks import (
     bucket_evaluations,
     dataset_evaluation,
     failed_buckets,
+    manifest_evaluations,
     manifest_results,
 )
 from dataset_packaging.orchestration.bucket_events import (
@@ -146,15 +147,23 @@ def _place_moved_rows(
                 break
             step.context.log.info("Rows turned out to belong to other buckets: planning them into new shards there.")
             manifest = step.pipeline.build_manifest(options)
+            findings = step.pipeline.check_manifest()
+        yield from _manifest_events(step, manifest, findings)
+        with failures_explained():
             report = report.followed_by(step.pipeline.pack_buckets(bucket_keys, options))
-        yield _manifest_materialization(step, manifest)
     return report
 
 
-def _manifest_materialization(step: Step, report: ManifestReport) -> dg.AssetMaterialization:
-    source = read_latest(step.context.instance, step.keys.source).get(None)
-    tags = version_tags(step.code_version, manifest_version(report), {step.keys.source: source})
-    return dg.AssetMaterialization(step.keys.manifest, metadata=describe_manifest(report), tags=tags)
+def _manifest_events(step: Step, report: ManifestReport, findings: Sequence[Finding]) -> StepEvents:
+    keys, instance = step.keys, step.context.instance
+    source = read_latest(instance, keys.source).get(None)
+    tags = version_tags(step.code_version, manifest_version(report), {keys.source: source})
+    yield dg.AssetMaterialization(keys.manifest, metadata=describe_manifest(report), tags=tags)
+    yield from manifest_evaluations(keys.manifest, findings, read_latest(instance, keys.manifest).get(None))
+    if findings:
+        raise dg.Failure(
+            f"the new plan is not sound, nothing of it is packed: {describe_finding(findings[0])}", allow_retries=False
+        )
 
 
 def _contact_sheets(step: Step, bucket_keys: Sequence[str], report: ShardsReport) -> dict[str, bytes]:

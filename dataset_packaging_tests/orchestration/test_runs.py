@@ -1,5 +1,6 @@
 """Runs of a dataset's job: what is materialised, what is blocked, what a second run does again."""
 
+import asyncio
 import base64
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from PIL import Image
 
 from dataset_packaging.orchestration.bucket_events import read_latest
@@ -204,6 +206,27 @@ def test_rows_in_the_wrong_bucket_move_within_a_run_over_all_buckets(tmp_path: P
     assert materialized(result, small.keys.manifest) == [None, None]
     status = instance.get_latest_data_version_record(small.keys.manifest)
     assert status is not None
+
+
+def test_a_manifest_that_a_later_step_publishes_is_checked_as_well(tmp_path: Path):
+    """DAG-11: the page of the asset shows verdicts on its latest materialisation only."""
+    small = SmallDataset(tmp_path / "data")
+    small.add(WIDE, 3, width=48, height=48)
+    everything = BUCKET_KEYS[0], BUCKET_KEYS[-1]
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as on_disk:
+        assert small.run(on_disk, assets=[small.keys.manifest]).success
+        result = small.run(on_disk, *everything, assets=[small.keys.shards])
+        assert result.success, failure_text(result)
+        assert materialized(result, small.keys.manifest) == [None]
+        latest = read_latest(on_disk, small.keys.manifest)[None]
+        for name in ("rows_conserved", "unique_keys"):
+            check = dg.AssetCheckKey(small.keys.manifest, name)
+            (record,) = on_disk.event_log_storage.get_asset_check_execution_history(check, limit=1)
+            assert record.status == AssetCheckExecutionRecordStatus.SUCCEEDED
+            assert record.evaluation is not None
+            assert record.evaluation.target_materialization_data is not None
+            assert record.evaluation.target_materialization_data.storage_id == latest.storage_id
+            assert asyncio.run(record.targets_latest_materialization(LoadingContextForTest(on_disk)))
 
 
 def test_a_run_over_some_buckets_leaves_moved_rows_to_the_next_full_one(tmp_path: Path, instance: dg.DagsterInstance):
