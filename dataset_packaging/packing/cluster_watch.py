@@ -1,8 +1,10 @@
 """Notices what Ray keeps to itself: a head that is gone, a cluster without workers. Knows nothing of Ray."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 
 from dataset_packaging.errors import WorkerFailed
 
@@ -10,6 +12,9 @@ CHECK_S = 2.0
 """A look is taken at most so often."""
 
 CONNECT_TIMEOUT_S = 2.0
+
+ANSWER_TIMEOUT_S = 2.0
+"""How long a look waits for what the cluster says of its nodes."""
 
 HEAD_PATIENCE_S = 20.0
 """How long the head may be away: a busy one answers later, a dead one never does."""
@@ -80,6 +85,7 @@ class ClusterWatch:
         self._clock = clock
         self._looked_s = self._cpus_seen_s = clock()
         self._resources = read_resources()
+        self._asked: Future[Mapping[str, float]] | None = None
 
     @property
     def cpus(self) -> int:
@@ -102,7 +108,10 @@ class ClusterWatch:
         self._looked_s = now
         if not self.head.answers():
             return
-        self._resources = self._read_resources()
+        resources = self._ask()
+        if resources is None:
+            return
+        self._resources = resources
         away_s = now - self._cpus_seen_s
         if self.cpus:
             self._cpus_seen_s = now
@@ -111,3 +120,25 @@ class ClusterWatch:
                 f"the Ray cluster at {self.head.address} has no worker: for {away_s:.0f} s no node with a CPU has been "
                 "alive; what is finished is kept: start workers and run again"
             )
+
+    def _ask(self) -> Mapping[str, float] | None:
+        """Returns what the cluster says of itself, or None where it does not in time.
+
+        Asked in a thread of its own: Ray waits for ever where the head is lost between its answer and the question.
+        """
+        if self._asked is None:
+            asked = self._asked = Future()
+            threading.Thread(target=_answer, args=(asked, self._read_resources), name="resources", daemon=True).start()
+        try:
+            resources = self._asked.result(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            return None
+        self._asked = None
+        return resources
+
+
+def _answer(asked: "Future[Mapping[str, float]]", read_resources: Callable[[], Mapping[str, float]]) -> None:
+    try:
+        asked.set_result(read_resources())
+    except Exception as error:  # handed on to whoever asked
+        asked.set_exception(error)

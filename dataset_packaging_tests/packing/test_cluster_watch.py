@@ -1,11 +1,13 @@
 """How a driver learns that its cluster is gone, without a cluster: a listening socket is the head."""
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from dataset_packaging.errors import WorkerFailed
+from dataset_packaging.packing import cluster_watch
 from dataset_packaging.packing.cluster_watch import CHECK_S, HEAD_PATIENCE_S, ClusterWatch, Head
 
 
@@ -87,3 +89,25 @@ def test_a_cluster_without_workers_is_waited_for_as_long_as_was_said(listening: 
     clock.now_s += CHECK_S
     with pytest.raises(WorkerFailed, match="has no worker: for 62 s"):
         watch.look()
+
+
+def test_a_head_that_is_lost_before_it_tells_of_its_nodes_holds_nobody_up(
+    listening: socket.socket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself waits for ever then."""
+    monkeypatch.setattr(cluster_watch, "ANSWER_TIMEOUT_S", 0.1)
+    told = threading.Event()
+    answers = iter([{"CPU": 4.0}])
+
+    def read_resources() -> dict[str, float]:
+        return next(answers, None) or (told.wait(), {"CPU": 8.0})[1]
+
+    watch = ClusterWatch(Head(address_of(listening), clock), read_resources, 60, clock)
+    clock.now_s += CHECK_S
+    watch.look()
+    assert watch.cpus == 4
+    listening.close()
+    clock.now_s += HEAD_PATIENCE_S + 1
+    with pytest.raises(WorkerFailed, match="is lost"):
+        watch.look()
+    told.set()
