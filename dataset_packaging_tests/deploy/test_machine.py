@@ -32,10 +32,11 @@ def test_a_full_disk_is_named_and_the_next_run_resumes(tmp_path: Path) -> None:
     assert check(dataset) == []
 
 
-def test_a_small_shared_memory_is_enough(tmp_path: Path) -> None:
-    """RAY-05: containers have 64 MB of it unless told otherwise."""
+def test_a_small_shared_memory_that_is_full_is_enough(tmp_path: Path) -> None:
+    """RAY-05: containers have 64 MB of it unless told otherwise; here others have taken all of it."""
     dataset = write_dataset(tmp_path, shards=1)
-    assert pack(dataset, LOCAL_RAY, with_small_disk(Path("/dev/shm"), "16m")) == (0, "")
+    fill = ["sh", "-c", 'head -c 64M /dev/zero >/dev/shm/full 2>/dev/null; exec "$@"', "sh"]
+    assert pack(dataset, LOCAL_RAY, [*with_small_disk(Path("/dev/shm"), "16m"), *fill]) == (0, "")
     assert check(dataset) == []
 
 
