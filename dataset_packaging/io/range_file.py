@@ -14,12 +14,17 @@ class RangeFile(io.RawIOBase):
     Args:
         read_range: (start, length) -> bytes; shorter than asked is an error of its own.
         size_bytes: Length of the object.
+        tail: Its last bytes, where they are known: they are not asked for.
     """
 
-    def __init__(self, read_range: Callable[[int, int], memoryview], size_bytes: int) -> None:
+    def __init__(
+        self, read_range: Callable[[int, int], memoryview], size_bytes: int, tail: bytes | memoryview = b""
+    ) -> None:
         super().__init__()
         self._read_range = read_range
         self._size_bytes = size_bytes
+        self._tail = tail
+        self._tail_start = size_bytes - len(tail)
         self._position = 0
         self._window = memoryview(b"")
         self._window_start = 0
@@ -51,22 +56,26 @@ class RangeFile(io.RawIOBase):
         wanted = min(len(target), self._size_bytes - self._position)
         if wanted <= 0:
             return 0
-        offset = self._position - self._window_start
-        if not 0 <= offset < len(self._window):
-            self._fetch(wanted)
-            offset = 0
-        count = min(wanted, len(self._window) - offset)
-        target[:count] = self._window[offset : offset + count]
+        known: bytes | memoryview = self._window
+        start = self._window_start
+        if self._position >= self._tail_start:
+            known, start = self._tail, self._tail_start
+        elif not start <= self._position < start + len(known):
+            known, start = self._fetch(wanted), self._position
+        offset = self._position - start
+        count = min(wanted, len(known) - offset)
+        target[:count] = known[offset : offset + count]
         self._position += count
         return count
 
-    def _fetch(self, wanted: int) -> None:
+    def _fetch(self, wanted: int) -> memoryview:
         goes_on = len(self._window) > 0 and self._position == self._window_start + len(self._window)
         grown_bytes = min(self._read_ahead_bytes * 2, LARGEST_READ_AHEAD_BYTES)
         self._read_ahead_bytes = grown_bytes if goes_on else SMALLEST_READ_AHEAD_BYTES
-        length = min(max(wanted, self._read_ahead_bytes), self._size_bytes - self._position)
+        length = min(max(wanted, self._read_ahead_bytes), self._tail_start - self._position)
         self._window = memoryview(b"")  # freed before the next one is there
         self._window = self._read_range(self._position, length)
         self._window_start = self._position
         if len(self._window) != length:
             raise EOFError(f"{len(self._window)} of {length} bytes at {self._position}")
+        return self._window

@@ -34,16 +34,23 @@ class Asked:
 
     Attributes:
         span: Which bytes; None is all.
+        tail_bytes: The last so many bytes instead, or all of a smaller object.
         tag: The object must have it.
         max_bytes: An object that is larger is not read.
     """
 
     span: Span | None = None
+    tail_bytes: int | None = None
     tag: str | None = None
     max_bytes: int | None = None
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the request names a range, which an object may not have."""
+        return self.span is not None or self.tail_bytes is not None
 
-NOTHING = Body(memoryview(b""), "", -1)  # of a span beyond the end: S3 does not say where that is
+
+NOTHING = Body(memoryview(b""), "", -1)  # of a range that the object does not have: S3 does not say how long it is
 
 
 def unquoted(etag: str) -> str:
@@ -62,7 +69,7 @@ def _require_small(size_bytes: int, asked: Asked) -> None:
 
 
 def read_by_obstore(client: ObjectClient, key: str, asked: Asked) -> Body:
-    """Read an object, or the part of a span that exists.
+    """Read an object, or the part of a range that exists.
 
     Raises:
         RequestFailed: the try failed.
@@ -70,6 +77,8 @@ def read_by_obstore(client: ObjectClient, key: str, asked: Asked) -> Body:
     options: GetOptions = {}
     if asked.span is not None:
         options["range"] = asked.span
+    elif asked.tail_bytes is not None:
+        options["range"] = {"suffix": asked.tail_bytes}
     if asked.tag is not None:
         options["if_match"] = f'"{asked.tag}"'
     try:
@@ -80,7 +89,7 @@ def read_by_obstore(client: ObjectClient, key: str, asked: Asked) -> Body:
         data = memoryview(result.bytes())
     except (BaseError, FileNotFoundError) as error:
         failure = failure_of_obstore(error)
-        if failure.fate is Fate.OUT_OF_RANGE and asked.span is not None:
+        if failure.fate is Fate.OUT_OF_RANGE and asked.is_part:
             return NOTHING
         raise RequestFailed(failure) from error
     _require_whole(data, end - first)
@@ -97,12 +106,14 @@ def read_by_boto(client: BotoClient, bucket: str, key: str, asked: Asked) -> Bod
     request = {"Bucket": bucket, "Key": key}
     if asked.span is not None:
         request["Range"] = f"bytes={asked.span[0]}-{asked.span[1] - 1}"
+    elif asked.tail_bytes is not None:
+        request["Range"] = f"bytes=-{asked.tail_bytes}"
     if asked.tag is not None:
         request["IfMatch"] = f'"{asked.tag}"'
     try:
         answer = client.get_object(**request)
     except Exception as error:
-        if asked.span is not None and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
+        if asked.is_part and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
             return NOTHING
         raise
     with contextlib.closing(answer["Body"]) as stream:

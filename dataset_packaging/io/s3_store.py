@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+TAIL_BYTES = 64 * 2**10  # of an object that is opened, read at once: costs no more time than asking for its size
 LARGEST_SINGLE_PUT_BYTES = 64 * 2**20  # above it a put goes in parts: a broken connection costs one part
 
 
@@ -105,13 +106,19 @@ class S3Store:
         return body.data, info
 
     def open(self, uri: str) -> BinaryIO:
-        """See `Store.open`. Reads of an object that was replaced meanwhile raise `PreconditionFailed`."""
-        info = self.head(uri)
+        """See `Store.open`. Reads of an object that was replaced meanwhile raise `PreconditionFailed`.
+
+        Size and tag come with the end of the object: of a small one that is all, of a Parquet file the footer.
+        """
+        end = self._read(uri, Asked(tail_bytes=TAIL_BYTES))
+        if end is NOTHING:  # an empty object has no end
+            info = self.head(uri)
+            end = Body(memoryview(b""), info.tag, info.size_bytes)
 
         def read_range(start: int, length: int) -> memoryview:
-            return self._read(uri, Asked((start, start + length), info.tag)).data
+            return self._read(uri, Asked((start, start + length), tag=end.tag)).data
 
-        return io.BufferedReader(RangeFile(read_range, info.size_bytes))
+        return io.BufferedReader(RangeFile(read_range, end.size_bytes, end.data))
 
     def _read(self, uri: str, asked: Asked) -> Body:
         def attempt(access: S3Access, bucket: str, key: str) -> Body:

@@ -1,5 +1,6 @@
 """What goes wrong between a worker and S3. Real servers; a proxy breaks the requests that a test chooses."""
 
+import io
 import logging
 import os
 import subprocess
@@ -168,6 +169,25 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error(
         client.put_object(Bucket=s3_bucket, Key="big", Body=b"b" * 3_000_000)
         with pytest.raises(StoreError):
             file.read()
+
+
+@pytest.mark.parametrize("key", ["out/file", "out//file"], ids=["obstore", "boto3"])
+@pytest.mark.parametrize(("size", "requests"), [(0, 2), (1, 1), (64 * 2**10, 1), (64 * 2**10 + 1, 2)])
+def test_opening_costs_one_request_and_a_small_object_no_other(
+    rgw_server: S3Endpoint, rgw_bucket: str, rgw_environ: dict[str, str], key: str, size: int, requests: int
+) -> None:
+    """Size, tag and footer come together; an empty object has no end to ask for."""
+    body = os.urandom(size)
+    rgw_server.client().put_object(Bucket=rgw_bucket, Key=key, Body=body)
+    with (
+        FaultProxy(rgw_server.port) as proxy,
+        stores_behind(proxy, rgw_server, rgw_bucket).open(f"s3://{rgw_bucket}/{key}") as file,
+    ):
+        file.seek(-min(size, 10), io.SEEK_END)
+        assert file.read() == body[-10:]
+        file.seek(0)
+        assert file.read() == body
+        assert sum("/file" in r.target and r.target.endswith(key) for r in proxy.requests) == requests
 
 
 # S3-08

@@ -31,9 +31,10 @@ STEPS = st.one_of(
 )
 
 
-@given(st.lists(STEPS, max_size=20))
-def test_it_reads_like_the_bytes_themselves(steps: list[tuple[str, int]]) -> None:
-    ours, plain = io.BufferedReader(RangeFile(Ranges(BODY).read, len(BODY))), io.BytesIO(BODY)
+@given(st.lists(STEPS, max_size=20), st.sampled_from([0, 1, 100_000, len(BODY)]))
+def test_it_reads_like_the_bytes_themselves(steps: list[tuple[str, int]], tail_bytes: int) -> None:
+    tail = memoryview(BODY)[len(BODY) - tail_bytes :]
+    ours, plain = io.BufferedReader(RangeFile(Ranges(BODY).read, len(BODY), tail)), io.BytesIO(BODY)
     for step, number in steps:
         if step == "read":
             assert ours.read(number) == plain.read(number)
@@ -85,3 +86,15 @@ def test_a_source_that_ends_early_is_an_error() -> None:
 def test_a_position_before_the_start_is_refused() -> None:
     with pytest.raises(ValueError, match="before the start"):
         RangeFile(Ranges(BODY).read, len(BODY)).seek(-1)
+
+
+def test_an_end_that_is_known_is_not_asked_for() -> None:
+    ranges = Ranges(BODY)
+    tail = memoryview(BODY)[-1000:]
+    with io.BufferedReader(RangeFile(ranges.read, len(BODY), tail)) as file:
+        file.seek(-1000, io.SEEK_END)
+        assert file.read() == tail
+        assert ranges.asked == []
+        file.seek(-1001, io.SEEK_END)
+        assert file.read() == BODY[-1001:]
+    assert ranges.asked == [(len(BODY) - 1001, 1)]
