@@ -35,6 +35,8 @@ class Fate(enum.Enum):
     UNCLEAR = "unclear"  # the client does not tell; the other client has to be asked
 
 
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+_REGION_ADVICE = "is the bucket in another region? Set s3.region"
 _FATE_OF_CODE = {
     "InvalidObjectState": Fate.ARCHIVED,
     "NoSuchKey": Fate.NOT_FOUND,
@@ -58,7 +60,10 @@ _FATE_OF_CODE = {
     "OperationAborted": Fate.TRANSIENT,
     "IncompleteBody": Fate.TRANSIENT,
     "BadDigest": Fate.TRANSIENT,
+    "XAmzContentSHA256Mismatch": Fate.TRANSIENT,
     "InternalError": Fate.TRANSIENT,
+    "InvalidToken": Fate.DENIED,
+    **dict.fromkeys(_OTHER_REGION, Fate.DENIED),
 }
 _FATE_OF_STATUS = {
     401: Fate.DENIED,
@@ -70,6 +75,7 @@ _FATE_OF_STATUS = {
     429: Fate.THROTTLED,
     503: Fate.THROTTLED,
 }
+_OBSTORE_REDIRECT = "redirect without LOCATION"
 _OBSTORE_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 
 BROKEN_BODY = (ResponseStreamingError, ConnectionError, TimeoutError)
@@ -103,6 +109,8 @@ class RequestFailed(Exception):  # noqa: N818 - it never leaves the S3 store
 
 def fate_of(status: int, code: str) -> Fate:
     """Judge an answer of S3: its error code first, then its status. Pure."""
+    if code.startswith("KMS."):  # the key of the object, which others share
+        return Fate.DENIED
     known = _FATE_OF_CODE.get(code) or _FATE_OF_STATUS.get(status)
     if known is not None:
         return known
@@ -120,6 +128,8 @@ def failure_of_boto(error: Exception) -> Failure:
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         code = str(told.get("Code", ""))
         text = " ".join(filter(None, (str(status), code, str(told.get("Message", "")))))
+        if code in _OTHER_REGION:
+            text = f"{text}; {_REGION_ADVICE}"
         return Failure(fate_of(status, code), text, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return Failure(Fate.DENIED, f"{error}")
@@ -145,6 +155,8 @@ def failure_of_obstore(error: Exception) -> Failure:
     if isinstance(error, obstore.exceptions.PreconditionError):
         return Failure(Fate.PRECONDITION, text)
     if isinstance(error, obstore.exceptions.GenericError):
+        if _OBSTORE_REDIRECT in text:  # a bucket of another region: boto3 knows how to follow
+            return Failure(Fate.UNCLEAR, text)
         told = _OBSTORE_STATUS.search(text)
         fate = Fate.TRANSIENT if told is None else fate_of(int(told[1]), "")
         return Failure(Fate.UNCLEAR if fate in (Fate.PERMANENT, Fate.DENIED) else fate, text)

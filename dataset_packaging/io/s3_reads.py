@@ -1,8 +1,9 @@
 """One try to read an object, by each of the two clients. Neither takes a short body for the whole."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -58,6 +59,18 @@ def unquoted(etag: str) -> str:
     return etag.strip('"')
 
 
+def tag_in(answer: Mapping[str, Any]) -> str:
+    """Take the ETag of an answer of boto3. Pure.
+
+    Raises:
+        RequestFailed: there is none, so that it is not S3 that answers: a portal, say, with a page of its own.
+    """
+    etag = answer.get("ETag")
+    if not etag:
+        raise RequestFailed(Failure(Fate.TRANSIENT, "an answer without an ETag, which is not S3's"))
+    return unquoted(etag)
+
+
 def _require_whole(data: memoryview, announced_bytes: int) -> None:
     if len(data) != announced_bytes:
         raise RequestFailed(Failure(Fate.TRANSIENT, f"{len(data)} bytes came of {announced_bytes} announced"))
@@ -93,7 +106,7 @@ def read_by_obstore(client: ObjectClient, key: str, asked: Asked) -> Body:
             return NOTHING
         raise RequestFailed(failure) from error
     _require_whole(data, end - first)
-    return Body(data, unquoted(meta["e_tag"] or ""), meta["size"])
+    return Body(data, tag_in({"ETag": meta["e_tag"]}), meta["size"])
 
 
 def read_by_boto(client: BotoClient, bucket: str, key: str, asked: Asked) -> Body:
@@ -116,12 +129,13 @@ def read_by_boto(client: BotoClient, bucket: str, key: str, asked: Asked) -> Bod
         if asked.is_part and failure_of_boto(error).fate is Fate.OUT_OF_RANGE:
             return NOTHING
         raise
+    tag = tag_in(answer)
     with contextlib.closing(answer["Body"]) as stream:
         size_bytes = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])
         _require_small(size_bytes, asked)
         data = memoryview(stream.read())
     _require_whole(data, answer["ContentLength"])
-    return Body(data, unquoted(answer["ETag"]), size_bytes)
+    return Body(data, tag, size_bytes)
 
 
 def require_present(client: BotoClient, bucket: str, key: str) -> bool:
@@ -164,5 +178,5 @@ def require_own_key(client: BotoClient, bucket: str, key: str, tag: str) -> None
         if failure_of_boto(error).fate in (Fate.DENIED, Fate.NOT_FOUND, Fate.PERMANENT):
             return
         raise
-    if unquoted(other["ETag"]) == tag:
+    if tag_in(other) == tag:
         raise RequestFailed(Failure(Fate.PERMANENT, f"this store takes the key for {folded!r}"))

@@ -29,6 +29,7 @@ from dataset_packaging.io.s3_reads import (
     read_by_obstore,
     require_own_key,
     require_present,
+    tag_in,
     unquoted,
 )
 from dataset_packaging.io.s3_requests import S3Requests
@@ -50,6 +51,7 @@ class S3Store:
 
     def __init__(self, config: StorageConfig, counts: StoreCounts | None = None, *, writable: bool) -> None:
         self._counts = counts if counts is not None else StoreCounts()
+        self._writable = writable
         self._requests = S3Requests(config.s3, self._counts, "S3 (outputs)" if writable else "S3 (sources)")
         identity = config.s3.write if writable else config.s3.read
         server = S3Server(config.s3)
@@ -79,10 +81,15 @@ class S3Store:
         bucket, key = split_object_uri(uri)
 
         def counted(access: S3Access) -> T:
-            self._counts.add(count)
+            self._count(count)
             return attempt(access, bucket, key)
 
         return self._requests.send(uri, action, lambda: self._access_of(bucket, key), counted)
+
+    def _count(self, request: str) -> None:
+        self._counts.add(request)
+        if request == "get" and not self._writable:
+            self._counts.add("source_get")
 
     # reading
 
@@ -129,7 +136,7 @@ class S3Store:
                 except RequestFailed as error:
                     if error.failure.fate is not Fate.UNCLEAR:
                         raise
-                self._counts.add("get")
+                self._count("get")
             with self._missing_told(access, bucket, key):
                 found = read_by_boto(access.client(), bucket, key, asked)
             require_own_key(access.client(), bucket, key, found.tag)
@@ -159,7 +166,7 @@ class S3Store:
         def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
             with self._missing_told(access, bucket, key):
                 answer = access.client().head_object(Bucket=bucket, Key=key)
-            info = ObjectInfo(uri, answer["ContentLength"], unquoted(answer["ETag"]))
+            info = ObjectInfo(uri, answer["ContentLength"], tag_in(answer))
             require_own_key(access.client(), bucket, key, info.tag)
             return info
 
@@ -178,6 +185,8 @@ class S3Store:
 
             page = self._requests.send(prefix_uri, "s3:ListBucket", lambda: self._access_of(bucket, prefix), attempt)
             for each in page.get("Contents", ()):
+                if each["Key"] == prefix and prefix.endswith("/") and not each["Size"]:
+                    continue  # the marker of the folder itself, as consoles make it
                 found.append(ObjectInfo(f"{SCHEME}{bucket}/{each['Key']}", each["Size"], unquoted(each["ETag"])))
             if not page.get("IsTruncated"):
                 break
@@ -197,7 +206,7 @@ class S3Store:
 
         def attempt(access: S3Access, bucket: str, key: str) -> ObjectInfo:
             answer = access.client().put_object(Bucket=bucket, Key=key, Body=body)
-            return ObjectInfo(uri, len(body), unquoted(answer["ETag"]))
+            return ObjectInfo(uri, len(body), tag_in(answer))
 
         info = self._send(uri, "s3:PutObject", attempt, "put")
         self._counts.add("bytes_written", len(body))
@@ -222,14 +231,17 @@ class S3Store:
             client = access.client()
             try:
                 answer = client.put_object(Bucket=bucket, Key=key, Body=body, **condition)
-                return ObjectInfo(uri, len(body), unquoted(answer["ETag"]))
+                return ObjectInfo(uri, len(body), tag_in(answer))
+            except RequestFailed:
+                unsure = True
+                raise
             except Exception as error:
                 failure = failure_of_boto(error)
                 if failure.fate is not Fate.PRECONDITION and failure.code != "NoSuchKey":
                     unsure = unsure or failure.fate is Fate.TRANSIENT
                     raise
             if unsure:
-                self._counts.add("get")
+                self._count("get")
                 there = read_by_boto(client, bucket, key, Asked())
                 if there.data == body:
                     return ObjectInfo(uri, len(body), there.tag)

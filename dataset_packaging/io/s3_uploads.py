@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from dataset_packaging.errors import NotFound, TransientStoreError
 from dataset_packaging.io.s3_errors import Fate, failure_of_boto
 from dataset_packaging.io.s3_keys import split_output_uri
-from dataset_packaging.io.s3_reads import unquoted
+from dataset_packaging.io.s3_reads import tag_in
 from dataset_packaging.io.s3_requests import S3Requests
 from dataset_packaging.io.s3_session import BotoClient, S3Access
 from dataset_packaging.io.store import ObjectInfo
@@ -35,6 +35,7 @@ class S3Uploads:
         def attempt(client: BotoClient, at: dict[str, str]) -> Part:
             answer = client.upload_part(**at, UploadId=upload_id, PartNumber=number, Body=data)
             checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+            tag_in(answer)
             return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
         part = self._send("s3:PutObject", attempt)
@@ -57,7 +58,7 @@ class S3Uploads:
                 raise
 
         self._send("s3:PutObject", attempt)
-        info = self._send("s3:GetObject", self._look)
+        info = self._send("s3:GetObject", self._look, count="head")
         if info.size_bytes != size_bytes or not info.tag.endswith(f"-{len(parts)}"):
             raise TransientStoreError(
                 self.uri, f"{size_bytes} bytes were uploaded, and another object is there: {info}"
@@ -66,7 +67,7 @@ class S3Uploads:
 
     def _look(self, client: BotoClient, at: dict[str, str]) -> ObjectInfo:
         there = client.head_object(**at)
-        return ObjectInfo(self.uri, there["ContentLength"], unquoted(there["ETag"]))
+        return ObjectInfo(self.uri, there["ContentLength"], tag_in(there))
 
     def abort(self, upload_id: str) -> None:
         """Throw the parts of an upload away; one that is gone is fine."""
@@ -78,11 +79,11 @@ class S3Uploads:
                 if failure_of_boto(error).fate is not Fate.NOT_FOUND:
                     raise
 
-        self._send("s3:AbortMultipartUpload", attempt)
+        self._send("s3:AbortMultipartUpload", attempt, count="delete")
 
-    def _send(self, action: str, attempt: Callable[[BotoClient, dict[str, str]], T]) -> T:
+    def _send(self, action: str, attempt: Callable[[BotoClient, dict[str, str]], T], count: str = "put") -> T:
         def counted(access: S3Access) -> T:
-            self._requests.counts.add("put")
+            self._requests.counts.add(count)
             return attempt(access.client(), {"Bucket": self._bucket, "Key": self._key})
 
         try:

@@ -20,6 +20,9 @@ ANSWERS = {  # fault -> status, S3 error code
     "archived": (403, "InvalidObjectState"),
     "clock_skew": (403, "RequestTimeTooSkewed"),
     "not_s3": (200, ""),
+    "error_in_200": (200, "InternalError"),
+    "redirect": (301, "PermanentRedirect"),
+    "not_allowed": (405, "MethodNotAllowed"),
 }
 
 
@@ -34,6 +37,9 @@ class Fault(enum.StrEnum):
     CLOCK_SKEW = "clock_skew"
     HIDE_MISSING = "hide_missing"  # 403 instead of 404, as S3 answers where ListBucket is bound to a prefix
     NOT_S3 = "not_s3"  # 200 and a web page, as a proxy or a login portal answers
+    ERROR_IN_200 = "error_in_200"  # as S3 answers CompleteMultipartUpload when it fails late
+    REDIRECT = "redirect"  # as for a bucket of another region, where the client does not know the other endpoint
+    NOT_ALLOWED = "not_allowed"
     RESET_EARLY = "reset_early"  # connection reset before any byte of an answer
     LOST_REPLY = "lost_reply"  # the server does what it was asked, then the connection is reset
     RESET = "reset"  # connection reset in the middle of the body
@@ -101,10 +107,14 @@ def first_requests(count: int, fault: Fault, only: Callable[[Request], bool] = l
 
 
 class FaultProxy:
-    """Runs in a thread of its own between `start` and `stop`; `choose` may be replaced at any time."""
+    """Runs in a thread of its own inside a `with` block.
+
+    `choose`, and `latency_s` (added to every request, as distance would), may be replaced at any time.
+    """
 
     def __init__(self, upstream_port: int, choose: Chooser = lambda _: None) -> None:
         self.choose = choose
+        self.latency_s = 0.0
         self.requests: list[Request] = []
         self.faults: Counter[Fault] = Counter()
         self.most_connections = 0
@@ -171,6 +181,8 @@ class FaultProxy:
         request = Request(method, target, headers)
         fault = self.choose(request)
         self.requests.append(request)
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
         if fault is not None:
             self.faults[fault] += 1
         if fault is Fault.RESET_EARLY:
@@ -209,7 +221,8 @@ class _Link:
     async def answer(self, status: int, code: str, hidden: bool) -> bool:
         xml = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
         body = xml.encode() if code else b"<html><body>Please sign in<br></body></html>"
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n"
+        head += "x-amz-bucket-region: eu-west-1\r\n\r\n" if status == 301 else "\r\n"
         self.writer.write(head.encode() + (b"" if hidden else body))
         await self.writer.drain()
         return True
