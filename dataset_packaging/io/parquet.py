@@ -210,8 +210,6 @@ def read_matching(
     column: str,
     matches: Callable[[Any, Any], bool],
     columns: list[str],
-    *,
-    verify_checksums: bool = False,
 ) -> Iterator[pa.Table]:
     """Yields the row groups whose minimum and maximum of `column` pass `matches(minimum, maximum)`.
 
@@ -221,9 +219,14 @@ def read_matching(
         column: its name; not nested.
         matches: whether rows of interest may be between two bounds, both inclusive.
         columns: what to read.
-        verify_checksums: whether the checksums of pages are compared.
     """
-    file = open_parquet(stores, uri, verify_checksums=verify_checksums)
+    yield from matching_groups(open_parquet(stores, uri), uri, column, matches, columns)
+
+
+def matching_groups(
+    file: pq.ParquetFile, uri: str, column: str, matches: Callable[[Any, Any], bool], columns: list[str]
+) -> Iterator[pa.Table]:
+    """Does what `read_matching` does, on an open file."""
     metadata = file.metadata
     if not metadata.num_row_groups:
         return

@@ -5,7 +5,7 @@ import pyarrow as pa
 from dataset_packaging.core.layout import GenerationLayout
 from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.errors import IndexDamaged, NotFound, ObjectDamaged
-from dataset_packaging.io.parquet import open_parquet, read_matching
+from dataset_packaging.io.parquet import matching_groups, open_parquet
 from dataset_packaging.io.store import Stores
 from dataset_packaging.packing.decoder import WantedImage
 
@@ -23,21 +23,15 @@ def read_planned_rows(
     """
     uri = generation.index_uri(shard.bucket)
     try:
-        known = open_parquet(stores, uri).schema_arrow
+        file = open_parquet(stores, uri, verify_checksums=True)
+        known = file.schema_arrow
         if lacking := [name for name in columns if name not in known.names]:
             raise IndexDamaged(
                 f"the plan was made before {', '.join(lacking)} was declared; run pack, or the asset manifest, again"
             )
         groups = [
             group.filter(pa.array(group["shard"].to_numpy() == shard.number))
-            for group in read_matching(
-                stores,
-                uri,
-                "shard",
-                lambda least, most: least <= shard.number <= most,
-                columns,
-                verify_checksums=True,
-            )
+            for group in matching_groups(file, uri, "shard", lambda least, most: least <= shard.number <= most, columns)
         ]
         if not groups:
             groups = [known.empty_table().select(columns)]
