@@ -17,6 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lives", type=int, default=6, help="datasets that live through random changes and faults")
     parser.addoption("--kill-images", type=int, default=160, help="images of the run that is killed at random moments")
     parser.addoption("--outage-s", type=float, default=4, help="how long the S3 server is gone in the middle of a pack")
+    parser.addoption(
+        "--short-sessions-s", type=float, default=8, help="how long a pack with credentials of 3 s takes at least"
+    )
     parser.addoption("--screenshots", metavar="FOLDER", help="where the tests of the UI leave the README's pictures")
 
 
