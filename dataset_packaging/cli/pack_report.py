@@ -1,9 +1,11 @@
 """What came of packing a dataset, as tables and as a summary. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dataset_packaging.cli.outcome import JsonValue
 from dataset_packaging.cli.prediction import Prediction, compare, render_prediction, summarize_prediction
+from dataset_packaging.cli.requests import render_work, source_gets_per_image
 from dataset_packaging.cli.tables import (
     Column,
     format_bytes,
@@ -43,6 +45,7 @@ class PackResult:
         resized: Report of each set of resized images.
         plan: First report of the manifest step, made before any image was read.
         failed_checks: In the order in which they were evaluated.
+        counts: What was done to the stores; see `Stores.stats`.
     """
 
     idle: bool
@@ -55,13 +58,20 @@ class PackResult:
     failed_checks: tuple[CheckFailure, ...]
     resized: tuple[ResizedReport, ...] = ()
     plan: ManifestReport | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def prediction(self) -> Prediction | None:
         """What was planned against what came out; None where either is not known, or nothing was planned."""
         if self.plan is None or self.shards is None or not self.plan.buckets:
             return None
-        return compare(self.plan, self.shards)
+        return compare(self.plan, self.shards, self.counts, len(self.resized))
+
+    @property
+    def images(self) -> int:
+        """Images whose fate is known: in the shards, or rejected."""
+        buckets = self.shards.buckets.values() if self.shards else ()
+        return sum(bucket.rows + sum(bucket.rejects.values()) for bucket in buckets)
 
 
 def render_result(dataset: DatasetConfig, result: PackResult) -> str:
@@ -126,6 +136,8 @@ def _render_end(dataset: DatasetConfig, result: PackResult) -> str:
         lines.append(f"shards: {dataset.output_prefix} ({format_bytes(size_bytes)} of images)")
         lines += [_render_resized(dataset, report) for report in result.resized]
         lines.append(f"sidecars: {dataset.sidecar_prefix}")
+    if any(uri.startswith("s3://") for uri in (*dataset.manifest, *dataset.prefixes.values())):
+        lines.append(render_work(result.counts, result.images))
     lines.append("lineage, checks and history: dataset-packaging ui")
     if result.ledger is not None and not result.message and not result.failed_checks and dataset.source:
         lines.append(f"next: dataset-packaging handoff {dataset.source}")
@@ -178,7 +190,8 @@ def summarize_result(dataset: DatasetConfig, result: PackResult) -> dict[str, Js
         "failed_checks": [
             {"check": check.check, "bucket": check.bucket, "detail": check.detail} for check in result.failed_checks
         ],
-        "requests": {**result.shards.counts} if result.shards else {},
+        "requests": {**result.counts},
+        "source_gets_per_image": source_gets_per_image(result.counts, result.images),
         "output_prefix": dataset.output_prefix,
         "sidecar_prefix": dataset.sidecar_prefix,
         "work_prefix": dataset.work_prefix,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dataset_packaging.cli.execution import open_pipeline, read_pipeline
 from dataset_packaging.cli.outcome import EXIT_DONE, JsonValue, Outcome
+from dataset_packaging.cli.requests import describe_requests, summarize_requests
 from dataset_packaging.cli.sampling import read_sample
 from dataset_packaging.cli.tables import (
     Column,
@@ -105,8 +106,8 @@ def _render_rows(preview: PlanPreview) -> str:
 
 def _render_cost(preview: PlanPreview) -> str:
     return (
-        f"requests: {format_count(preview.gets)} GET, {format_count(preview.puts)} PUT, "
-        f"{format_count(preview.lists)} LIST; on S3 about {format_dollars(preview.dollars)}\n{_render_time(preview)}"
+        f"requests: about {describe_requests(preview.requests)}; on S3 {format_dollars(preview.dollars)}\n"
+        f"{_render_time(preview)}"
     )
 
 
@@ -144,7 +145,7 @@ def _summarize(dataset: DatasetConfig, preview: PlanPreview) -> dict[str, JsonVa
             for key, bucket in preview.buckets.items()
         },
         "reasons": {**preview.reasons},
-        "requests": {"get": preview.gets, "put": preview.puts, "list": preview.lists},
+        "requests": summarize_requests(preview.requests),
         "dollars": preview.dollars,
         "cpu_seconds": {
             "low": round(preview.work.low_s, 1),

@@ -181,14 +181,14 @@ class Stores:
     was forked off makes its own clients.
     """
 
-    def __init__(self, config: StorageConfig) -> None:
+    def __init__(self, config: StorageConfig, counts: StoreCounts | None = None) -> None:
         self.config = config
-        self._reset()
+        self._reset(counts)
 
-    def _reset(self) -> None:
+    def _reset(self, counts: StoreCounts | None = None) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._counts = StoreCounts()
+        self._counts = counts or StoreCounts()
         self._opened: dict[str, Store] = {}
 
     def __getstate__(self) -> StorageConfig:
@@ -234,7 +234,11 @@ class Stores:
         return S3Store(self.config, self._counts, writable=writable)
 
     def stats(self) -> dict[str, int]:
-        """Count what this process has done so far: requests by kind, bytes, retries, throttled answers, grant calls."""
+        """Count what these stores have done so far in this process.
+
+        Requests by kind (`get`, `head`, `put`, `list`, `delete`), the GETs of sources among them (`source_get`, on S3),
+        `bytes_read`, `bytes_written`, `retries`, `throttled` answers, and `grant_calls`.
+        """
         return self._counts.read()
 
     def concurrency_limits(self) -> dict[str, int]:
@@ -295,6 +299,12 @@ class Stores:
 
 
 @cache
+def shared_counts() -> StoreCounts:
+    """Give the totals of all stores that tasks of this process share."""
+    return StoreCounts()
+
+
+@cache
 def shared_stores(config: StorageConfig) -> Stores:
     """Give every task of one process and one dataset the same stores, so that connections outlive a task."""
-    return Stores(config)
+    return Stores(config, shared_counts())

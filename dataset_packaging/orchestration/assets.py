@@ -32,7 +32,9 @@ from dataset_packaging.orchestration.run_options import RunOptionsResource
 from dataset_packaging.orchestration.sources import read_source_version
 from dataset_packaging.orchestration.step import Step, StepEvents
 from dataset_packaging.orchestration.versions import code_version_of
+from dataset_packaging.packing.log_relay import relayed_logs
 from dataset_packaging.packing.pipeline import Pipeline
+from dataset_packaging.packing.reports import StoreWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +176,12 @@ def _build_asset(dataset: DatasetConfig, parts: AssetParts, listeners: tuple[Run
         reached = apply_s3_resource(dataset, s3)
         progress = ProgressRelay((LogProgress(context.log), *listeners))
         with Pipeline(reached, ray_cluster.open_executor, progress, context.run.run_id) as pipeline:
-            yield from parts.run_step(
-                Step(context, reached, pipeline, run_options.to_options(), code_version, listeners)
-            )
+            step = Step(context, reached, pipeline, run_options.to_options(), code_version, listeners)
+            with relayed_logs(context.log.log):
+                try:
+                    yield from parts.run_step(step)
+                finally:
+                    step.finish(StoreWork(pipeline.counts()))
 
     return run
 

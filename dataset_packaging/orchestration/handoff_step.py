@@ -3,7 +3,7 @@
 import dagster as dg
 
 from dataset_packaging.orchestration.failures import EXIT_CODE, EXIT_FINDINGS, failures_explained
-from dataset_packaging.orchestration.metadata import describe_finding, describe_handoff
+from dataset_packaging.orchestration.metadata import describe_finding, describe_handoff, describe_requests
 from dataset_packaging.orchestration.step import Step, StepEvents
 from dataset_packaging.orchestration.versions import handoff_version
 
@@ -34,6 +34,6 @@ def write_handoff(step: Step) -> StepEvents:
         )
     yield dg.MaterializeResult(
         asset_key=step.keys.handoff,
-        metadata=describe_handoff(report, told),
+        metadata={**describe_handoff(report, told), **describe_requests(step.pipeline.counts())},
         data_version=dg.DataVersion(handoff_version(told.summary)),
     )

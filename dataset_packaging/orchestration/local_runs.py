@@ -1,7 +1,8 @@
 """Runs of the packing job inside this process, recorded in the instance that the web UI shows."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from dataset_packaging.packing.reports import (
     RunOptions,
     ShardsReport,
     SidecarsReport,
+    StoreWork,
 )
 
 
@@ -57,6 +59,7 @@ class PackagingOutcome:
         sidecars: Report of the step, over all ranges.
         ledger: Every row's fate as it stands now; None where it could not be read.
         failed_checks: Checks whose last evaluation failed.
+        counts: What was done to the stores: requests, bytes, retries; see `Stores.stats`.
     """
 
     run_ids: tuple[str, ...]
@@ -70,6 +73,7 @@ class PackagingOutcome:
     sidecars: SidecarsReport | None = None
     ledger: Ledger | None = None
     failed_checks: tuple[FailedCheck, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class RunRecorder:
@@ -118,6 +122,10 @@ class RunRecorder:
         found = [report for report in self._reports if isinstance(report, SidecarsReport)]
         buckets = {key: bucket for report in found for key, bucket in report.buckets.items()}
         return SidecarsReport(buckets, sum(report.seconds for report in found)) if found else None
+
+    def counts(self) -> Counter[str]:
+        """Return what all steps did to the stores."""
+        return sum((Counter(report.counts) for report in self._reports if isinstance(report, StoreWork)), Counter())
 
 
 def run_packaging(
@@ -270,6 +278,7 @@ def _outcome(
     failed_checks = _failed_checks(events)
     failures = [_explain_failure(event) for event in events if event.is_step_failure]
     manifest, shards = recorder.manifest(), recorder.shards()
+    ledger = _read_ledger(pipeline)
     pending = (manifest.pending if manifest else 0) + sum(b.pending for b in shards.buckets.values()) if shards else 0
     codes = [code for code, _ in failures]
     if failed_checks:
@@ -285,8 +294,9 @@ def _outcome(
         shards=shards,
         resized=recorder.resized(),
         sidecars=recorder.sidecars(),
-        ledger=_read_ledger(pipeline),
+        ledger=ledger,
         failed_checks=failed_checks,
+        counts=recorder.counts() + Counter(pipeline.counts()),
     )
 
 

@@ -79,6 +79,23 @@ def describe_bucket_shards(bucket: BucketShards, output_uri: str, sheet: bytes |
     }
 
 
+def describe_requests(counts: Mapping[str, int], images: int = 0) -> Metadata:
+    """Return what was done to the store; pure.
+
+    Args:
+        counts: See `Stores.stats`.
+        images: That were read meanwhile; 0 where that says nothing.
+    """
+    shown = {"GET": "get", "HEAD": "head", "PUT": "put", "LIST": "list", "DELETE": "delete", "retries": "retries",
+             "throttled": "throttled", "grant calls": "grant_calls"}  # fmt: skip
+    told = {name: counts[count] for name, count in shown.items() if counts.get(count)}
+    if not told:
+        return {}
+    gets = counts.get("source_get", 0)
+    mean: Metadata = {"GET per image": finite_float(gets / images)} if gets and images else {}
+    return {"requests of the step": count_table("request", told, "number"), **mean}
+
+
 def describe_bucket_sidecars(bucket: BucketSidecars, output_uri: str, preview: Sequence[Mapping[str, str]]) -> Metadata:
     """Return what one partition of the sidecars shows; pure."""
     rows = {"preview": dg.MetadataValue.md(_preview_table(preview))} if preview else {}
@@ -157,12 +174,12 @@ def finite_float(value: float) -> dg.MetadataValue:
     return dg.MetadataValue.float(float(value) if math.isfinite(value) else 0.0)
 
 
-def count_table(name: str, counts: Mapping[str, int]) -> dg.MetadataValue:
+def count_table(name: str, counts: Mapping[str, int], counted: str = "rows") -> dg.MetadataValue:
     """Return counts as a table, the largest first; pure."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return dg.MetadataValue.table(
-        [dg.TableRecord({name: key, "rows": count}) for key, count in ordered],
-        dg.TableSchema([dg.TableColumn(name, "string"), dg.TableColumn("rows", "int")]),
+        [dg.TableRecord({name: key, counted: count}) for key, count in ordered],
+        dg.TableSchema([dg.TableColumn(name, "string"), dg.TableColumn(counted, "int")]),
     )
 
 

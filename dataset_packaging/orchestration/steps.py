@@ -32,6 +32,7 @@ from dataset_packaging.orchestration.metadata import (
     describe_bucket_sidecars,
     describe_finding,
     describe_manifest,
+    describe_requests,
     finite_float,
 )
 from dataset_packaging.orchestration.resized_step import find_blocked, resized_events
@@ -61,7 +62,7 @@ def build_manifest(step: Step) -> StepEvents:
     step.finish(report)
     yield dg.MaterializeResult(
         asset_key=step.keys.manifest,
-        metadata=describe_manifest(report),
+        metadata={**describe_manifest(report), **describe_requests(step.pipeline.counts())},
         data_version=dg.DataVersion(manifest_version(report)),
     )
     yield from manifest_results(step.keys.manifest, findings)
@@ -180,12 +181,16 @@ def _shard_materializations(
     step: Step, bucket_keys: Iterable[str], report: ShardsReport, sheets: Mapping[str, bytes]
 ) -> StepEvents:
     manifest = read_latest(step.context.instance, step.keys.manifest).get(None)
+    fetched = [bucket for bucket in report.buckets.values() if bucket.shards_written]
+    images = sum(bucket.rows + sum(bucket.rejects.values()) for bucket in fetched)
+    requests = describe_requests(step.pipeline.counts(), images)
     for key in bucket_keys:
         bucket = report.buckets.get(key, _NO_SHARDS)
+        told = describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}", sheets.get(key))
         yield dg.AssetMaterialization(
             step.keys.shards,
             partition=key,
-            metadata=describe_bucket_shards(bucket, f"{step.dataset.output_prefix}/{key}", sheets.get(key)),
+            metadata={**told, **requests},
             tags=version_tags(step.code_version, shards_version(bucket), {step.keys.manifest: manifest}),
         )
 
@@ -246,6 +251,7 @@ def _dataset_evaluations(step: Step, unbalanced: Sequence[Finding]) -> StepEvent
         "rejected": dg.MetadataValue.int(total.rejected_rows),
         "duplicates": dg.MetadataValue.int(total.duplicates),
         "pending": dg.MetadataValue.int(total.pending),
+        **describe_requests(step.pipeline.counts()),
     }
     yield dataset_evaluation(step.keys.shards, REJECT_FRACTION, exceeded, fraction)
     yield dataset_evaluation(step.keys.shards, LEDGER_BALANCE, unbalanced, balance)

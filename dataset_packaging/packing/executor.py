@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dataset_packaging.config import RuntimeConfig, set_ray_environment
 from dataset_packaging.errors import DecoderStuck, PackagingError, WorkerFailed
+from dataset_packaging.io.store import shared_counts
 from dataset_packaging.packing.cluster_watch import HEAD_PATIENCE_S, ClusterWatch, Head
+from dataset_packaging.packing.log_relay import LogLine, collected_logs, log_again
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -94,6 +96,11 @@ class Executor(Protocol):
         """What a task may allocate, so that an allocation without end fails in its worker alone; 0: no limit."""
         ...
 
+    @property
+    def counts(self) -> Counter[str]:
+        """What all tasks so far did to their stores (see `Stores.stats`), those apart whose worker was lost."""
+        ...
+
     def map(
         self,
         function: Callable[[Item], Value],
@@ -148,12 +155,24 @@ def _run_group(function: Callable[[Item], Value], items: Sequence[Item]) -> "lis
         return list(pool.map(lambda item: _run_task(function, item), items))
 
 
-def _run_in_worker(function: Callable[[Item], Value], items: Sequence[Item]) -> "list[_End[Value]]":
-    """Runs a task in a process that can be given up: a decode that hangs cannot be stopped in any other way."""
+def _run_counted(function: Callable[[Item], Value], items: Sequence[Item]) -> "tuple[list[_End[Value]], Counter[str]]":
+    """Runs the items of one task; returns their ends, and what this process did to its stores meanwhile."""
+    before = shared_counts().read()
     ends = _run_group(function, items)
+    done = Counter(shared_counts().read())
+    done.subtract(before)
+    return ends, done
+
+
+def _run_in_worker(
+    function: Callable[[Item], Value], items: Sequence[Item]
+) -> "tuple[list[_End[Value]], Counter[str], list[LogLine]]":
+    """Runs a task in a process that can be given up: a decode that hangs cannot be stopped in any other way."""
+    with collected_logs() as lines:
+        ends, counts = _run_counted(function, items)
     if any(failure is not None and isinstance(failure.error, DecoderStuck) for _, failure in ends):
         os._exit(1)
-    return ends
+    return ends, counts, lines
 
 
 def _grouped(items: Iterable[Item], weigh: Callable[[Item], float] | None) -> Iterator[tuple[Item, ...]]:
@@ -212,6 +231,9 @@ class SerialExecutor:
     slots = 1
     worker_memory_bytes = 0
 
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
     def map(
         self,
         function: Callable[[Item], Value],
@@ -222,7 +244,9 @@ class SerialExecutor:
     ) -> Iterator[TaskResult[Item, Value]]:
         """See `Executor.map`; results come in the order of the items."""
         for group in _grouped(items, weigh):
-            for item, (value, failure) in zip(group, _run_group(function, group), strict=True):
+            ends, counts = _run_counted(function, group)
+            self.counts.update(counts)
+            for item, (value, failure) in zip(group, ends, strict=True):
                 yield TaskResult(item, value, failure)
 
 
@@ -238,6 +262,7 @@ class RayExecutor:
     """
 
     def __init__(self, ray: Any, watch: ClusterWatch, *, can_grow: bool = False) -> None:
+        self.counts: Counter[str] = Counter()
         self._ray = ray
         self._watch = watch
         self._can_grow = can_grow
@@ -320,7 +345,10 @@ class RayExecutor:
         """Returns how each item of a task ended, or what became of the task where it brought nothing back."""
         exceptions = self._ray.exceptions
         try:
-            ends: list[_End[Any]] = self._ray.get(reference)
+            ends: list[_End[Any]]
+            ends, counts, lines = self._ray.get(reference)
+            self.counts.update(counts)
+            log_again(lines)
             return ends
         except exceptions.OutOfMemoryError as error:
             kind: FailureKind = "out_of_memory"

@@ -90,7 +90,6 @@ class PackOutcome:
         problem: why it is not published, else empty.
         all_denied: not published because every fetch was denied.
         seconds: of the worker; shards that it packed side by side share them.
-        counts: what the worker did to its stores during the task.
     """
 
     bucket: Bucket
@@ -107,7 +106,6 @@ class PackOutcome:
     problem: str = ""
     all_denied: bool = False
     seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 class _UnpublishedError(Exception):
@@ -123,7 +121,7 @@ def pack_shard(task: PackTask) -> PackOutcome:
     """
     _limit_memory(task.memory_bytes)
     stores = shared_stores(StorageConfig.of(task.dataset))
-    meter = shared_meter(stores.config)
+    meter = shared_meter()
     meter.begin()
     tally = _Tally()
     try:
@@ -149,14 +147,13 @@ def pack_shard(task: PackTask) -> PackOutcome:
             receipt.row_groups,
         )
     finally:
-        counts, seconds = meter.end()
+        seconds = meter.end()
     return replace(
         outcome,
         fetches=tally.fetches,
         denied=tally.denied,
         denial=str(tally.first_denial or ""),
         seconds=seconds,
-        counts=counts,
     )
 
 

@@ -104,6 +104,10 @@ class Pipeline:
         """The configuration."""
         return self._run.dataset
 
+    def counts(self) -> dict[str, int]:
+        """Returns what was done to the stores so far, by tasks and by this process; see `Stores.stats`."""
+        return self._run.counts()
+
     def preview(self, options: RunOptions = RunOptions(), prices: Prices = Prices()) -> PlanPreview:  # noqa: B008
         """Returns what `pack` would do. Writes nothing that outlives the call."""
         return preview_plan(self._run, options, prices)

@@ -6,10 +6,10 @@ are compared with that plan.
 
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dataset_packaging.core.layout import Layout
-from dataset_packaging.core.shard_plan import PlannedShard
 from dataset_packaging.io.jsonl import expand_sources, require_a_row
 from dataset_packaging.packing.generation import (
     Published,
@@ -22,21 +22,13 @@ from dataset_packaging.packing.ownership import require_own_folders
 from dataset_packaging.packing.prices import Prices
 from dataset_packaging.packing.recovery import read_standing
 from dataset_packaging.packing.reports import RunOptions, StageClock
+from dataset_packaging.packing.request_estimate import BucketLoad, Requests, RunLoad, estimate_requests
 from dataset_packaging.packing.run import Run
-from dataset_packaging.packing.status import ShardState
+from dataset_packaging.packing.status import BucketStatus, ShardState
 from dataset_packaging.packing.work_estimate import WorkEstimate, estimate_work
-
-PART_BYTES = 16 << 20
-"""Of a multipart upload: what one PUT carries of a shard."""
-
-LISTS_PER_RUN = 40
-"""Of the prefixes, while each holds less than a thousand objects."""
 
 _REBUILT = "it is to be rebuilt"
 _REMOVED = "it is not in the plan any more and is removed"
-
-REQUESTS_PER_SHARD = 5
-"""Beside the shard's parts: start and end of the upload, facts, receipt, sidecar with its receipt, rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +55,7 @@ class PlanPreview:
         pending: rows whose size could not be read now.
         buckets: by key; those with rows or shards.
         reasons: why shards are written, with their number.
-        gets: requests for objects, probes of headers included.
-        puts: requests that write.
-        lists: requests that list.
+        requests: of the whole run, about.
         dollars: of these requests.
         work: seconds of one worker, for the images that are to be fetched.
         sampled_rows: where all this is scaled from so many rows; None where all rows were read.
@@ -79,9 +69,7 @@ class PlanPreview:
     pending: int
     buckets: dict[str, BucketPreview]
     reasons: dict[str, int]
-    gets: int
-    puts: int
-    lists: int
+    requests: Requests
     dollars: float
     sources: tuple[str, ...]
     unchanged: bool
@@ -138,8 +126,7 @@ def _preview(
     buckets: dict[str, BucketPreview] = {}
     reasons: Counter[str] = Counter()
     work = WorkEstimate()
-    gets = len(summary.blocks) + probed
-    puts = 2 * len(summary.blocks)
+    loads: list[BucketLoad] = []
     records = {record.bucket: record for record in summary.buckets}
     for status in read_statuses(run, planned):
         record = records.get(status.bucket.key)
@@ -148,8 +135,7 @@ def _preview(
         due = [state for state in status.shards if state.problem or options.rebuild]
         reasons.update(state.problem or _REBUILT for state in due)
         added = sum(state.receipt is None and not state.damaged for state in due)
-        gets += sum(_fetches(state) for state in due) + len(status.shards)
-        puts += sum(_uploads(state.shard) for state in due)
+        loads.append(_bucket_load(status, due))
         for state in due:
             if state.receipt is None or state.damaged:
                 shard = state.shard
@@ -164,7 +150,16 @@ def _preview(
             added,
             len(status.surplus),
         )
-    lists = LISTS_PER_RUN + len(summary.sources)
+    load = RunLoad(
+        len(summary.sources),
+        sum(source.size_bytes for source in summary.sources),
+        0 if unchanged else len(summary.blocks),
+        probed,
+        tuple(loads),
+        len(run.dataset.resized),
+        grows=planned.summary.prior is not None,
+    )
+    requests = estimate_requests(load)
     return PlanPreview(
         summary.rows,
         summary.duplicates,
@@ -172,25 +167,26 @@ def _preview(
         summary.pending,
         buckets,
         dict(reasons),
-        gets,
-        puts,
-        lists,
-        prices.dollars(gets, puts, lists),
+        requests,
+        prices.dollars(requests),
         tuple(source.uri for source in summary.sources),
         unchanged,
         work,
     )
 
 
+def _bucket_load(status: BucketStatus, due: Sequence[ShardState]) -> BucketLoad:
+    shards = [state.shard for state in status.shards]
+    return BucketLoad(
+        sum(shard.live_rows for shard in shards),
+        sum(shard.estimated_bytes for shard in shards),
+        sum(_fetches(state) for state in due),
+        len(shards),
+        len(due),
+        sum(bool(state.problem) for state in status.sidecars),
+    )
+
+
 def _fetches(state: ShardState) -> int:
     """Returns the images that a shard asks for: none where its old version still has them."""
     return 1 if state.receipt is not None and not state.damaged else state.shard.live_rows
-
-
-def _uploads(shard: PlannedShard) -> int:
-    return count_uploads(1, shard.estimated_bytes)
-
-
-def count_uploads(shards: int, image_bytes: int) -> int:
-    """Returns how many requests write so much, about; pure."""
-    return max(shards, -(-image_bytes // PART_BYTES)) + shards * REQUESTS_PER_SHARD

@@ -10,20 +10,22 @@ from typing import Annotated
 import msgspec
 
 from dataset_packaging.errors import ConfigError
+from dataset_packaging.packing.request_estimate import Requests
 
 Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars per 1,000 requests."""
+    """Dollars per 1,000 requests; a HEAD costs what a GET does."""
 
     get_per_1000: Price = 0.0004
     put_per_1000: Price = 0.005
     list_per_1000: Price = 0.005
 
-    def dollars(self, gets: int, puts: int, lists: int) -> float:
+    def dollars(self, requests: Requests) -> float:
         """Returns what the requests cost."""
-        return (gets * self.get_per_1000 + puts * self.put_per_1000 + lists * self.list_per_1000) / 1000
+        reads = (requests.gets + requests.heads) * self.get_per_1000
+        return (reads + requests.puts * self.put_per_1000 + requests.lists * self.list_per_1000) / 1000
 
 
 def read_prices(path: Path) -> Prices:

@@ -1,7 +1,6 @@
 """What the pipeline tells its callers: plain frozen records of counts, never images."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -214,18 +213,15 @@ class ShardsReport:
     Attributes:
         buckets: by key, of the buckets that were asked for.
         seconds: of the step.
-        counts: what the workers did to the store: requests, bytes, retries, grant calls.
     """
 
     buckets: dict[str, BucketShards]
     seconds: float
-    counts: dict[str, int]
 
     def followed_by(self, later: "ShardsReport") -> "ShardsReport":
         """Returns both reports as one: of a bucket in both, how it stands later and the work of both. Pure."""
         again = {key: self.buckets[key].followed_by(later.buckets[key]) for key in self.buckets.keys() & later.buckets}
-        counts = Counter(self.counts) + Counter(later.counts)
-        return ShardsReport({**self.buckets, **later.buckets, **again}, self.seconds + later.seconds, dict(counts))
+        return ShardsReport({**self.buckets, **later.buckets, **again}, self.seconds + later.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +337,13 @@ class RetryReport:
     tried: int
     succeeded: int
     failed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWork:
+    """What a step did to the stores, its tasks included; see `Stores.stats`."""
+
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What all steps of one run share: the dataset, its stores, its executor, its progress."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class Run:
     _tombstones: tuple[int, Tombstones] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _executor: Executor | None = None
+    _counts_before: Counter[str] = field(default_factory=Counter)
     _reference: Reference | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +58,16 @@ class Run:
         """The executor; opened when it is first asked for."""
         if self._executor is None:
             self._executor = self._stack.enter_context(self.open_executor())
+            self._counts_before = Counter(self._executor.counts)
         return self._executor
+
+    def counts(self) -> dict[str, int]:
+        """Returns what this run has done to its stores so far, its tasks included; see `Stores.stats`."""
+        counts = Counter(self.stores.stats())
+        if self._executor is not None:
+            counts.update(self._executor.counts)
+            counts.subtract(self._counts_before)
+        return dict(+counts)
 
     def close(self) -> None:
         """Closes the executor, if it was opened."""

@@ -11,17 +11,21 @@ from dataset_packaging.core.bucketing import BUCKETS, bucket_of
 from dataset_packaging.core.records import MappedRows, RecordMapper
 from dataset_packaging.core.shard_plan import ESTIMATED_BYTES_PER_PX
 from dataset_packaging.packing.manifest_step import require_decoders
-from dataset_packaging.packing.preview import LISTS_PER_RUN, BucketPreview, PlanPreview, count_uploads
+from dataset_packaging.packing.preview import BucketPreview, PlanPreview
 from dataset_packaging.packing.prices import Prices
 from dataset_packaging.packing.probe import PendingRow, ProbeCache, probe_sizes
+from dataset_packaging.packing.request_estimate import (
+    MANIFEST_ROW_BYTES,
+    BucketLoad,
+    RunLoad,
+    blocks_of,
+    estimate_requests,
+)
 from dataset_packaging.packing.run import Run
 from dataset_packaging.packing.work_estimate import WorkEstimate, estimate_work
 
 PROBED_MAX = 256
 """Objects whose header is read where the manifest tells no size: 32 at once, a few seconds."""
-
-_ROWS_PER_BLOCK = 16_000
-"""What a block of 32 MB holds of lines of 2 KB; each block is one GET and two PUTs."""
 
 
 @dataclass(slots=True)
@@ -68,10 +72,15 @@ def preview_sample(
     tally = _count(run, mapped)
     buckets, work = _scale_buckets(run, tally, scale)
     shards = sum(bucket.shards for bucket in buckets.values())
-    blocks = math.ceil(total_rows / _ROWS_PER_BLOCK)
-    rows = sum(bucket.rows for bucket in buckets.values())
-    gets = blocks + rows + shards + round(tally.unknown_sizes * scale)
-    puts = 2 * blocks + sum(count_uploads(bucket.shards, bucket.estimated_bytes) for bucket in buckets.values())
+    load = RunLoad(
+        len(dataset.manifest),
+        total_rows * MANIFEST_ROW_BYTES,
+        blocks_of(total_rows),
+        round(tally.unknown_sizes * scale),
+        tuple(BucketLoad.of_new(bucket.rows, bucket.estimated_bytes, bucket.shards) for bucket in buckets.values()),
+        len(dataset.resized),
+    )
+    requests = estimate_requests(load)
     return PlanPreview(
         rows=total_rows,
         duplicates=0,
@@ -79,10 +88,8 @@ def preview_sample(
         pending=round(tally.pending * scale),
         buckets=buckets,
         reasons={"not packed yet": shards},
-        gets=gets,
-        puts=puts,
-        lists=LISTS_PER_RUN,
-        dollars=prices.dollars(gets, puts, LISTS_PER_RUN),
+        requests=requests,
+        dollars=prices.dollars(requests),
         sources=dataset.manifest,
         unchanged=False,
         work=work,

@@ -47,7 +47,6 @@ class _Tally:
 
     outcomes: dict[tuple[str, int], PackOutcome] = field(default_factory=dict)
     problems: dict[tuple[str, int], str] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     bytes: int = 0
     fetches: int = 0
@@ -76,7 +75,7 @@ def pack_buckets(run: Run, keys: Sequence[str], options: RunOptions) -> ShardsRe
         write_derived(run, current, list(everything.values()))
         tombstones = run.tombstones(current)
         report = {bucket.key: _bucket_report(everything[bucket], tombstones, tally) for bucket in buckets}
-    return ShardsReport(report, clock.seconds, dict(tally.counts))
+    return ShardsReport(report, clock.seconds)
 
 
 def _pack(run: Run, tasks: list[PackTask], tally: _Tally, clock: StageClock) -> None:
@@ -163,7 +162,6 @@ def _count(run: Run, outcome: PackOutcome, tally: _Tally) -> None:
     place = (outcome.bucket.key, outcome.number)
     tally.outcomes[place] = outcome
     tally.problems.pop(place, None)
-    tally.counts.update(outcome.counts)
     tally.rows += outcome.packed_rows
     tally.bytes += outcome.image_bytes
     is_early = tally.fetches < EARLY_FETCHES

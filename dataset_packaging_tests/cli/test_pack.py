@@ -158,7 +158,7 @@ def test_the_plan_reckons_with_the_prices_of_a_file(tmp_path: Path) -> None:
     prices.write_text('{"get_per_1000": 1000, "put_per_1000": 0, "list_per_1000": 0}')
     for more in ((), ("--sample", "5")):
         plan = run_command("plan", "photos.yaml", "--prices", "prices.json", "--json", *more, cwd=tmp_path).json
-        assert plan["dollars"] == pytest.approx(plan["requests"]["get"])
+        assert plan["dollars"] == pytest.approx(plan["requests"]["get"] + plan["requests"]["head"])
     for text, said in (
         ('{"gets": 1}', "unknown field `gets`"),
         ('{"get_per_1000": "dear"}', "Expected `float`, got `str`"),

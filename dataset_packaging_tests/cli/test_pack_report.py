@@ -21,7 +21,7 @@ def _dataset() -> DatasetConfig:
 def _result(lines: list[LedgerLine], shards: dict[str, BucketShards], *checks: CheckFailure) -> PackResult:
     return PackResult(
         idle=False, message=None, run_ids=("1",), ledger=Ledger(tuple(lines)), manifest=None,
-        shards=ShardsReport(shards, 1.0, {"get": 1}), sidecars=None, failed_checks=checks,
+        shards=ShardsReport(shards, 1.0), sidecars=None, failed_checks=checks,
     )  # fmt: skip
 
 
@@ -55,13 +55,33 @@ def test_fates_that_no_row_has_are_left_out():
 
 def test_a_part_of_the_work_is_not_held_against_all_of_it():
     plan = ManifestReport(1, False, 8, 0, {}, 0, 0, {"0_512/10000": BucketPlan(8, 0, 2, 2_000_000, 9_000_000)}, (), 1.0)
-    whole = compare(plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), seconds=3.0)}, 1.0, {"get": 9, "put": 8}))
+    whole = compare(
+        plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), seconds=3.0)}, 1.0), {"get": 8, "head": 1, "put": 8}
+    )
     assert (whole.actual.worker_s, whole.rows_in_place) == (3.0, 6)
     assert whole.actual.dollars == pytest.approx((9 * 0.0004 + 8 * 0.005) / 1000)
     assert "time of all workers" in render_prediction(whole)
-    part = compare(plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), shards_written=1)}, 1.0, {"get": 9}))
+    part = compare(plan, ShardsReport({"0_512/10000": replace(_bucket(6, 2), shards_written=1)}, 1.0), {"get": 9})
     assert part.actual.worker_s is None
     assert "time of all workers" not in render_prediction(part)
+
+
+def test_what_was_asked_of_s3_is_told_on_two_lines():
+    dataset = _dataset().model_copy(update={"output_prefix": "s3://b/out"})
+    counts = {"get": 1200, "source_get": 303, "head": 2, "put": 200, "list": 82, "retries": 7, "throttled": 5,
+              "grant_calls": 6}  # fmt: skip
+    result = replace(_result([LedgerLine("0_512/10000", 300, 300)], {"0_512/10000": _bucket(300, 1)}), counts=counts)
+    text = render_result(dataset, result)
+    told = text[text.index("requests: ") :].splitlines()[:2]
+    assert told[0].startswith("requests: 1,200 GET, 2 HEAD, 200 PUT, 82 LIST; at S3's prices <$0.01")
+    assert told[1].split("; ") == [
+        "          1.01 GET per image, manifest included",
+        "7 tried again, 5 throttled",
+        "6 grant calls",
+    ]
+    assert max(map(len, told)) <= 100
+    assert "requests: " not in render_result(_dataset(), result)
+    assert summarize_result(dataset, result)["requests"] == counts
 
 
 def test_pending_rows_and_failed_checks_are_shown():

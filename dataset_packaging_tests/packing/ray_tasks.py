@@ -9,6 +9,7 @@ from pathlib import Path
 from botocore.exceptions import ClientError
 
 from dataset_packaging.errors import DecoderStuck, NotFound
+from dataset_packaging.io.concurrency import ConcurrencyLimiter
 
 
 class TwoArgumentError(Exception):
@@ -20,6 +21,13 @@ class TwoArgumentError(Exception):
 
 def double(number: int) -> int:
     return 2 * number
+
+
+def throttle(name: str) -> int:
+    limiter = ConcurrencyLimiter(64, name=name)
+    limiter.acquire()
+    limiter.release(throttled=True)
+    return limiter.limit
 
 
 def raise_foreign(number: int) -> int:

@@ -56,7 +56,7 @@ def test_a_sample_tells_what_all_rows_tell(tmp_path: Path) -> None:
     assert told.rejected["missing_path"] == pytest.approx(whole.rejected["missing_path"], rel=0.3)
     assert told.estimated_bytes == pytest.approx(whole.estimated_bytes, rel=0.1)
     assert told.work.likely_s == pytest.approx(whole.work.likely_s, rel=0.1)
-    assert told.gets == pytest.approx(whole.gets, rel=0.05)
+    assert told.requests.gets == pytest.approx(whole.requests.gets, rel=0.05)
     assert told.dollars == pytest.approx(whole.dollars, rel=0.2)
 
 
@@ -80,5 +80,5 @@ def test_sizes_that_are_not_told_are_probed(tmp_path: Path) -> None:
             "0_512/10000": 190, "0_512/15000": 200, "512_1024/10000": 200,
         }  # fmt: skip
         assert told.rejected == {"not_found": 10}
-        assert told.gets >= 2 * 590
+        assert told.requests.gets >= 2 * 590
     assert not (tmp_path / "out").exists()
