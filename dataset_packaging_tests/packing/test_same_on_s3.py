@@ -1,4 +1,4 @@
-"""One dataset's life on local files and on real S3 servers, step by step: the same fates, places, bytes and captions."""
+"""A dataset's life on local files and on real S3 servers, step by step: the same fates, places, bytes and captions."""
 
 import hashlib
 import io
@@ -132,7 +132,7 @@ def on_files(tmp_path_factory: pytest.TempPathFactory) -> list[Stand]:
     return live(OnFiles(dataset(tmp_path_factory.mktemp("files") / "one")))
 
 
-@pytest.mark.parametrize("server", ["s3", pytest.param("rgw", marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("server", ["s3", "rgw"])
 def test_a_dataset_lives_on_s3_as_on_files(
     on_files: list[Stand], server: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
