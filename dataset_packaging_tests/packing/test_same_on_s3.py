@@ -86,8 +86,11 @@ def stand_of(place: OnFiles | OnS3, pipeline: Pipeline) -> Stand:
     return Stand(rows, side, fates, rejects)
 
 
-def live(place: OnFiles | OnS3) -> list[Stand]:
-    """Packs, repeats, grows, repairs and packs again; how it stands after each step."""
+def live(place: OnFiles | OnS3, *, whole: bool = True) -> list[Stand]:
+    """Packs, repeats, repairs and grows, and packs again; how it stands after each step.
+
+    Without `whole` it ends after the first run and a repair: Ceph takes five times as long for a write.
+    """
     local = place.dataset if isinstance(place, OnFiles) else place.local
     stands = []
 
@@ -99,13 +102,15 @@ def live(place: OnFiles | OnS3) -> list[Stand]:
             stands.append(stand_of(place, pipeline))
 
     step()
+    local.write_image(local.row("k8").path, photo(8).data)
+    local.write_image(local.row("k7").path, photo(7).data)
+    step(RunOptions(retry_rejected=("not_found", "truncated_image")))
+    if not whole:
+        return stands
     step()
     local.add_photos(12)
     local.add_photos(4, sizes=False)
     step()
-    local.write_image(local.row("k8").path, photo(8).data)
-    local.write_image(local.row("k7").path, photo(7).data)
-    step(RunOptions(retry_rejected=("not_found", "truncated_image")))
     local.row("k2").caption = "another caption"
     del local.rows[0]
     step()
@@ -139,9 +144,9 @@ def test_a_dataset_lives_on_s3_as_on_files(
     endpoint: S3Endpoint = request.getfixturevalue(f"{server}_server")
     request.getfixturevalue(f"{server}_environ")
     bucket = Bucket(request.getfixturevalue(f"{server}_bucket"), endpoint.client())
-    on_s3 = live(OnS3(dataset(tmp_path / "one"), bucket))
-    for number, (here, there) in enumerate(zip(on_files, on_s3, strict=True)):
+    on_s3 = live(OnS3(dataset(tmp_path / "one"), bucket), whole=server == "s3")
+    for number, (here, there) in enumerate(zip(on_files[: len(on_s3)], on_s3, strict=True)):
         assert there == here, f"after step {number}"
-    assert on_files[0] == on_files[1], "a second run changes nothing"
-    assert set(on_files[1].rows) < set(on_files[2].rows), "new rows come into new shards"
+    assert on_files[1] == on_files[2], "a second run changes nothing"
+    assert set(on_files[2].rows) < set(on_files[3].rows), "new rows come into new shards"
     assert bucket.open_uploads() == []
